@@ -1,0 +1,1 @@
+"""The record: ledger, invariants, session file, time travel. No torch, no Textual."""
