@@ -228,7 +228,8 @@ class KvShare(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvCopy(Event):
-    """The first ``tokens`` entries of block ``src`` were copied to ``dst``, which belongs to ``req`` alone."""
+    """The first ``tokens`` entries of block ``src`` were copied to the fresh block ``dst``, which takes its place in
+    the block table of ``req`` (one reference less on ``src``)."""
 
     kind: ClassVar[str] = "kv_copy"
     src: int = -1

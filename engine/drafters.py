@@ -1,0 +1,106 @@
+"""Where draft tokens come from: the MTP head, prompt lookup, or a person.
+
+A drafter only proposes. What it keeps per request (``DraftState``) never touches recurrent state; the MTP head has its
+own layer in the paged KV, which lives in the request's blocks and is rewound by the cursor like any attention layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
+
+from engine.seams import Seams
+
+if TYPE_CHECKING:
+    from engine.model import HybridModel
+    from engine.state.paged_kv import KvTable
+
+
+@dataclass(slots=True)
+class DraftState:
+    """``hidden`` [D] and ``token`` are the MTP head's output after the newest true pair: the first draft and what the
+    next step is fed with. ``fed`` counts the true (hidden, next token) pairs in its KV. No hidden: nothing to draft
+    from, the next round is a plain decode."""
+
+    hidden: Tensor | None = None
+    token: int = -1
+    fed: int = 0
+
+    def forget(self, cursor: int) -> None:
+        """Rewound to ``cursor``: pairs before it stay true, the output after the newest one is gone."""
+        self.hidden, self.token, self.fed = None, -1, min(self.fed, cursor)
+
+
+class Drafter(Protocol):
+    """One way to guess the next tokens."""
+
+    def propose(self, tokens: Sequence[int], draft: DraftState, table: KvTable, count: int) -> tuple[int, ...]:
+        """Up to ``count`` drafts to follow ``tokens`` (prompt and outputs, pending token last)."""
+
+    def observe(self, draft: DraftState, hidden: Tensor, following: Sequence[int], table: KvTable, start: int) -> None:
+        """The trunk absorbed positions ``start``.. with post-final-norm ``hidden`` [n, D]; ``following`` come next."""
+
+
+class NoDrafter:
+    """Never drafts: every round is a plain decode."""
+
+    def propose(self, tokens: Sequence[int], draft: DraftState, table: KvTable, count: int) -> tuple[int, ...]:
+        return ()
+
+    def observe(self, draft: DraftState, hidden: Tensor, following: Sequence[int], table: KvTable, start: int) -> None:
+        return None
+
+
+class PromptLookup(NoDrafter):
+    """Finds the newest earlier occurrence of the last three (two, one) tokens and proposes what followed it."""
+
+    def propose(self, tokens: Sequence[int], draft: DraftState, table: KvTable, count: int) -> tuple[int, ...]:
+        for width in (3, 2, 1):
+            tail = tuple(tokens[-width:])
+            if len(tail) < width:
+                continue
+            for end in range(len(tokens) - 1, width - 1, -1):
+                if tuple(tokens[end - width : end]) == tail:
+                    return tuple(tokens[end : end + count])
+        return ()
+
+
+class MtpDrafter:
+    """The checkpoint's multi-token-prediction head, run again on its own output for the second and later drafts.
+
+    Draft i+1 is fed the head's output hidden state (after ``mtp.norm``) and draft i; its KV entries beyond the true
+    pairs are overwritten by true ones in the next round.
+    """
+
+    def __init__(self, model: HybridModel, seams: Seams) -> None:
+        self._model = model
+        self._seams = seams
+
+    def propose(self, tokens: Sequence[int], draft: DraftState, table: KvTable, count: int) -> tuple[int, ...]:
+        if draft.hidden is None or count < 1:
+            return ()
+        out, hidden = [draft.token], draft.hidden
+        for position in range(draft.fed, draft.fed + count - 1):
+            rows = self._model.mtp_rows(hidden[None], [out[-1]], table, position)
+            out.append(int(rows.logits[-1].argmax()))
+            hidden = rows.hidden[-1]
+        return tuple(out)
+
+    def observe(self, draft: DraftState, hidden: Tensor, following: Sequence[int], table: KvTable, start: int) -> None:
+        if not following:
+            return
+        fed = self._seams("mtp.hidden", hidden[: len(following)], start=start)
+        rows = self._model.mtp_rows(fed, list(following), table, start)
+        draft.hidden, draft.token = rows.hidden[-1].clone(), int(rows.logits[-1].argmax())
+        draft.fed = start + len(following)
+
+
+def make_drafters(model: HybridModel, seams: Seams) -> dict[str, Drafter]:
+    """Drafters this model has, by name. ``mtp`` only when the checkpoint carries the head."""
+    drafters: dict[str, Drafter] = {"none": NoDrafter(), "lookup": PromptLookup()}
+    if model.has_mtp:
+        drafters["mtp"] = MtpDrafter(model, seams)
+    return drafters
