@@ -46,5 +46,5 @@ def evict_prefix(rt: Runtime, index: int, reason: str) -> Iterator[Event]:
     entry = rt.prefix.evict(index)
     rt.memory.snapshots.free_prefix(index)
     rt.kv.release(entry.blocks)
-    yield rt.event(KvDrop, index=index, blocks=tuple(entry.blocks))
+    yield rt.event(KvDrop, index=index, blocks=entry.blocks)
     yield rt.event(PrefixEvict, index=index, key=entry.key, tokens=entry.tokens, reason=reason)

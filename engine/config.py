@@ -335,7 +335,9 @@ class EngineConfig:
 
     ``drafts`` per round (verify width K is one more); ``ring`` slots per sequence, None lets the policy choose;
     ``kv_tokens`` is the size of the KV pool for all sequences together; ``dtype`` None keeps the stored one;
-    ``device`` is auto, cpu, cuda or cuda:N; ``threads`` None leaves torch's number alone.
+    ``device`` is auto, cpu, cuda or cuda:N; ``loop_watchdog``
+    arms the repetition detectors, ``prose_budget`` > 0 the one between tool calls, and ``rollback_resteer`` lets them
+    roll back; ``threads`` None leaves torch's number alone.
 
     Raises:
         UserError: a value out of range.
@@ -357,6 +359,8 @@ class EngineConfig:
     drafter: str = "mtp"
     watchdogs: bool = True
     loop_watchdog: bool = False
+    prose_budget: int = 0
+    rollback_resteer: bool = True
     seed: int = 0
     threads: int | None = None
 

@@ -18,7 +18,7 @@ from engine.model import HybridModel
 from engine.runtime import EngineRefusal, Runtime, Vocabulary
 from engine.scheduler import Scheduler
 from engine.seams import Seams
-from engine.sizing import check_memory, plan_memory
+from engine.sizing import check_memory, host_memory_free, plan_memory
 from engine.state.memory import StateMemory
 from engine.state.paged_kv import PagedKv
 from engine.state.prefix_cache import PrefixCache
@@ -34,10 +34,10 @@ class Engine:
         device = torch.device(loaded.device)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        plan = plan_memory(loaded.config, config, has_mtp=loaded.has_mtp)
-        check_memory(plan, device.type)
-        seams = Seams()
         self.model = HybridModel(loaded.config, loaded.weights, device)
+        plan = plan_memory(loaded.config, config, has_mtp=self.model.has_mtp, dtype=loaded.dtype)
+        check_memory(plan, config, _memory_free(device))
+        seams = Seams()
         self.loaded = loaded
         kv = PagedKv(
             layers=self.model.kv_layers,
@@ -218,3 +218,7 @@ def open_engine(path: str | Path | None, config: EngineConfig, progress: Progres
         demo_path() if path is None else path, dtype=config.dtype, device=config.device, progress=progress
     )
     return Engine(loaded, config)
+
+
+def _memory_free(device: torch.device) -> int:
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else host_memory_free()

@@ -16,20 +16,30 @@ def save_prefix(rt: Runtime, request: ActiveRequest, origin: str) -> Iterator[Ev
     if rt.prefix is None:
         return
     seq = request.seq
-    tokens = rt.seams("prefix.coverage", seq.cursor, req=request.req, block_size=rt.kv.block_size)
-    if tokens <= 0 or rt.prefix.contains(seq.tokens[:tokens]):
+    count = rt.seams("prefix.coverage", seq.cursor, req=request.req, block_size=rt.kv.block_size)
+    covered = seq.tokens[:count]
+    if not covered or rt.prefix.contains(covered):
         return
     if rt.memory.pending:
         yield from rt.sync_secondary(request.req)
     if rt.memory.snapshots.prefix_free == 0:
-        yield from evict_prefix(rt, rt.prefix.oldest(), "slots needed")
+        oldest = rt.prefix.oldest()
+        assert oldest is not None, "prefix slots are in use but no entry holds one"
+        yield from evict_prefix(rt, oldest, "slots needed")
     index = rt.memory.snapshots.claim_prefix()
     moved = rt.memory.save_prefix(seq, index)
-    blocks = tuple(seq.table.blocks[: -(-tokens // rt.kv.block_size)])
+    blocks = tuple(seq.table.blocks[: rt.kv.blocks_for(len(covered))])
     rt.kv.share(blocks)
-    entry = rt.prefix.insert(seq.tokens[:tokens], index, blocks, origin, seq.session)
+    entry = rt.prefix.insert(covered, index, blocks, origin, seq.session)
     yield rt.copied(
-        PrefixSave, request.req, moved, seq.cursor, tokens=tokens, key=entry.key, origin=origin, session=seq.session
+        PrefixSave,
+        request.req,
+        moved,
+        seq.cursor,
+        tokens=entry.tokens,
+        key=entry.key,
+        origin=origin,
+        session=seq.session,
     )
     yield rt.event(KvHold, request.req, index=index, blocks=blocks)
 
@@ -39,8 +49,9 @@ def checkpoint_if_due(rt: Runtime, request: ActiveRequest) -> Iterator[Event]:
     seq, size = request.seq, rt.kv.block_size
     if rt.prefix is None:
         return
-    if decode_checkpoint_due(seq.cursor, size, seq.checkpoint_block, len(seq.table.blocks)):
-        seq.checkpoint_block = seq.cursor // size
+    due = decode_checkpoint_due(seq.cursor, size, seq.checkpoint_block, len(seq.table.blocks))
+    if due is not None:
+        seq.checkpoint_block = due.end_block
         yield from save_prefix(rt, request, "decode")
 
 

@@ -21,6 +21,11 @@ class Seams:
     def __init__(self) -> None:
         self._changes: dict[str, list[Change]] = {}
 
+    @property
+    def active(self) -> bool:
+        """Whether any change is registered; lets a hot path pass all its points at once."""
+        return bool(self._changes)
+
     def __call__(self, point: str, value: T, **context: Any) -> T:
         """``value``, after every change registered on ``point`` (in order of registration)."""
         if self._changes:

@@ -1,8 +1,8 @@
 """The rows of a verify, and committing the accepted ones.
 
 ``exact``: each row goes through the single-token path, so K rows equal K decodes bit for bit. ``batched``: K rows at
-once, as fast engines do it; equal up to rounding. In snapshot mode the state after each row is kept in step planes; in replay
-mode the recurrent inputs of each row are kept instead and run again from the checkpoint.
+once, as fast engines do it; equal up to rounding. In snapshot mode the state after each row is kept in step planes; in
+replay mode the recurrent inputs of each row are kept instead and run again from the checkpoint.
 """
 
 from __future__ import annotations
@@ -101,13 +101,10 @@ def commit(rt: Runtime, request: ActiveRequest, start: int, accepted: int, k: in
     rows = rt.seams("commit.accepted", accepted, req=request.req, k=k)
     if rt.seams("commit.omitted", False, req=request.req, accepted=rows, k=k):
         return
-    if rt.config.rollback == "snapshot" or rows == k:
-        moved = rt.memory.commit_accepted_prefix(seq, rows, k)
-        yield rt.copied(Commit, request.req, moved, start + accepted, accepted=accepted, k=k)
-        return
-    moved = rt.memory.rollback_ssm_states(seq, 0)
-    yield rt.copied(Commit, request.req, moved, start, accepted=accepted, k=k, replayed=rows)
-    for row in range(rows):
+    moved = rt.memory.commit_accepted_prefix(seq, rows, k)
+    position = start + (accepted if not moved.replay else 0)
+    yield rt.copied(Commit, request.req, moved, position, accepted=accepted, k=k, replayed=moved.replay)
+    for row in range(moved.replay):
         yield from _replay(rt, request, row, start, "live")
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import xxhash
-
-from engine.seams import Seams
 
 KINDS = ("chunk", "tail", "leaf", "decode")
 DECODE_CHECKPOINT_BLOCKS = 4
@@ -93,14 +91,11 @@ def prefix_keys(tokens: Sequence[int], lengths: Iterable[int]) -> dict[int, str]
 
 
 class PrefixCache:
-    """Entries by key, least recently used first to go.
+    """At most ``slots`` entries, least recently used first to go. Coverage is what :meth:`insert` is told, as is."""
 
-    Seam ``prefix.tokens``: the coverage a new entry is registered under (context block_size, kind).
-    """
-
-    def __init__(self, block_size: int, seams: Seams | None = None) -> None:
+    def __init__(self, slots: int, block_size: int) -> None:
+        self._slots = slots
         self._block_size = block_size
-        self._seams = seams if seams is not None else Seams()
         self._entries: dict[str, PrefixEntry] = {}
         self._clock = 0
 
@@ -112,20 +107,22 @@ class PrefixCache:
         """All entries, least recently used first."""
         return tuple(sorted(self._entries.values(), key=lambda entry: entry.used))
 
-    def get(self, tokens: Sequence[int]) -> PrefixEntry | None:
-        """The entry that covers exactly ``tokens``; recency unchanged."""
-        return self._entries.get(prefix_key(tokens))
+    def contains(self, tokens: Sequence[int]) -> bool:
+        """Whether exactly ``tokens`` are covered by an entry; recency unchanged."""
+        return prefix_key(tokens) in self._entries
 
     def insert(
         self, tokens: Sequence[int], index: int, blocks: Sequence[int], kind: str, session: int = 0
     ) -> PrefixEntry:
         """Register prefix slot ``index`` for the state that absorbed ``tokens``; it is the most recent entry now.
 
-        ``blocks`` are the KV blocks that hold those tokens; the cache holds one reference on each from now on.
-        Raises ValueError: unknown kind, or the prefix is cached already."""
+        ``blocks`` are the KV blocks that hold those tokens; one reference on each is the cache's from now on.
+        Raises ValueError: unknown kind, prefix cached already, slot in use, or no room."""
         if kind not in KINDS:
             raise ValueError(f"snapshot kinds are {', '.join(KINDS)}, not {kind!r}")
-        count = self._seams("prefix.tokens", len(tokens), block_size=self._block_size, kind=kind)
+        if len(self._entries) >= self._slots or any(entry.index == index for entry in self._entries.values()):
+            raise ValueError(f"prefix slot {index} is in use, or all {self._slots} are: evict an entry first")
+        count = len(tokens)
         boundaries = range(self._block_size, count + 1, self._block_size)
         keys = prefix_keys(tokens, (*boundaries, count))
         key = keys[count]
@@ -150,7 +147,7 @@ class PrefixCache:
         usable = [e for e in fitting if e.tokens <= most and (not e.is_tail or (session != 0 and e.session == session))]
         if usable:
             winner = max(usable, key=lambda entry: entry.tokens)
-            bumped = PrefixEntry(**{**_fields(winner), "used": self._tick()})
+            bumped = replace(winner, used=self._tick())
             self._entries[winner.key] = bumped
             return PrefixLookup(bumped, max(matched, bumped.tokens))
         return PrefixLookup(None, matched, self._reason(matched, fitting, most))
@@ -177,31 +174,33 @@ class PrefixCache:
             return f"the snapshot at {shallowest} tokens lies past the {most} that may be skipped"
         return f"KV of {matched} tokens is cached, but no snapshot at or before them"
 
-    def victim(self) -> PrefixEntry | None:
-        """The least recently used entry, None when there is none."""
-        return min(self._entries.values(), key=lambda entry: entry.used, default=None)
+    def oldest(self) -> int | None:
+        """Prefix slot of the least recently used entry, None when there is none."""
+        entry = min(self._entries.values(), key=lambda entry: entry.used, default=None)
+        return None if entry is None else entry.index
 
-    def remove(self, key: str) -> PrefixEntry:
-        """Forget an entry; its slot and block references are the caller's to give back. Raises KeyError."""
-        return self._entries.pop(key)
+    def evict(self, index: int) -> PrefixEntry:
+        """Forget the entry in prefix slot ``index``; its slot and block references are the caller's to give back.
+
+        Raises KeyError when no entry is there."""
+        for entry in self._entries.values():
+            if entry.index == index:
+                return self._entries.pop(entry.key)
+        raise KeyError(f"prefix slot {index} holds no entry")
 
     def _tick(self) -> int:
         self._clock += 1
         return self._clock
 
-    def save(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Any]:
         """As plain data."""
         return {"clock": self._clock, "entries": [asdict(entry) for entry in self.entries]}
 
-    def load(self, data: Mapping[str, Any]) -> None:
-        """Inverse of :meth:`save`."""
+    def load_plain(self, data: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`to_plain`."""
         entries = []
         for item in data["entries"]:
             lists = {"blocks": tuple(item["blocks"]), "block_keys": tuple(item["block_keys"])}
             entries.append(PrefixEntry(**{**item, **lists}))
         self._entries = {entry.key: entry for entry in entries}
         self._clock = int(data["clock"])
-
-
-def _fields(entry: PrefixEntry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in PrefixEntry.__slots__}

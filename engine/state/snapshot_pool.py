@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.state.errors import StateError
+from engine.state.errors import SlotsExhausted, StateError
 from engine.state.geometry import StateGeometry
 from engine.state.rows import StateRows, StateView
 
@@ -97,7 +97,7 @@ class SsmSnapshotPool:
     # ------------------------------------------------------------------------------------------------ prefix slots
 
     @property
-    def free(self) -> int:
+    def prefix_free(self) -> int:
         """Number of free prefix slots."""
         return len(self._free)
 
@@ -106,15 +106,15 @@ class SsmSnapshotPool:
         """Prefix slots at and above this number were never allocated: they hold zeros."""
         return self._high
 
-    def alloc(self) -> int | None:
-        """The lowest free prefix slot, or None when all are in use."""
+    def claim_prefix(self) -> int:
+        """Take the lowest free prefix slot. Raises SlotsExhausted when all are in use."""
         if not self._free:
-            return None
+            raise SlotsExhausted(f"all {self.prefix_slots} prefix slots are in use: evict one first")
         index = heapq.heappop(self._free)
         self._high = max(self._high, index + 1)
         return index
 
-    def release(self, index: int) -> None:
+    def free_prefix(self, index: int) -> None:
         """Free a prefix slot; its hidden row is forgotten. Raises StateError when it is free already."""
         self._check_prefix(index)
         if index in self._free:

@@ -1,4 +1,4 @@
-"""The state pool: working states, checkpoints and verify planes of every slot, and who owns which slot.
+"""The state pool: working states, checkpoints and verify planes of every slot.
 
 Rows 0..slots-1 belong to sequences, row ``slots`` is the dummy for padded rows and can never be claimed. Every buffer
 is allocated once; views into it stay valid for the life of the pool.
@@ -6,77 +6,20 @@ is allocated once; views into it stay valid for the life of the pool.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from engine.state import reserve
-from engine.state.errors import SlotsExhausted, StateError
+from engine.state.errors import StateError
 from engine.state.geometry import StateGeometry
 from engine.state.reserve import SsmRollbackMode
 from engine.state.rows import PlaneRows, StateRows, StateView
+from engine.state.slots import SlotClaim, SlotTable
+
+__all__ = ["SlotClaim", "SsmStatePool"]
 
 
-class SlotClaim:
-    """Ownership of one slot. Leaving the ``with`` block gives the slot back, unless it was taken out before."""
-
-    __slots__ = ("_held", "_pool", "epoch", "slot")
-
-    def __init__(self, pool: SsmStatePool, slot: int, epoch: int) -> None:
-        self._pool = pool
-        self._held = True
-        self.slot = slot
-        self.epoch = epoch
-
-    @property
-    def held(self) -> bool:
-        """False after release, take or detach."""
-        return self._held
-
-    def __enter__(self) -> SlotClaim:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._held:
-            self.release()
-
-    def release(self) -> None:
-        """Give the slot back. Raises StateError when this claim no longer holds it."""
-        self._check()
-        self._held = False
-        self._pool.release(self.slot)
-
-    def take(self) -> int:
-        """The slot number, for whoever will call ``pool.release`` himself; this claim lets go."""
-        self.detach()
-        return self.slot
-
-    def detach(self) -> None:
-        """Let go without giving the slot back: it stays claimed."""
-        self._check()
-        self._held = False
-
-    def migrate(self, slot: int) -> tuple[int, int]:
-        """Own the free ``slot`` instead: (old slot, new slot). No bytes move here; copy them first or after."""
-        self._check()
-        old = self.slot
-        self.epoch = self._pool.occupy(slot)
-        self.slot = slot
-        self._pool.release(old)
-        return old, slot
-
-    def _check(self) -> None:
-        if not self._held:
-            raise StateError(f"claim on slot {self.slot} (epoch {self.epoch}) was already given up")
-
-
-class SsmStatePool:
+class SsmStatePool(SlotTable):
     """States of ``slots`` sequences for verify width ``k``.
 
     Snapshot mode keeps K-1 h planes and K conv planes per slot, replay mode K-1 rows of recorded inputs instead.
@@ -94,7 +37,8 @@ class SsmStatePool:
     ) -> None:
         if slots < 1 or k < 1:
             raise StateError(f"a state pool needs at least one slot and K >= 1, found slots={slots} K={k}")
-        self.geometry, self.slots, self.k, self.mode = geometry, slots, k, mode
+        super().__init__(slots)
+        self.geometry, self.k, self.mode = geometry, k, mode
         self.device = torch.device(device)
         rows, layers, f32 = slots + 1, geometry.layers, torch.float32
         verify = rows if k > 1 else 0
@@ -107,9 +51,14 @@ class SsmStatePool:
         qkvz, nv = reserve.qkvz_elems(geometry), geometry.h_shape[0]
         self._replay_qkvz = PlaneRows(layers, (qkvz,), inputs, k - 1, act_dtype, self.device)
         self._replay_gates = PlaneRows(layers, (2 * nv,), inputs, k - 1, f32, self.device)
-        self._free = list(range(slots))
-        self._owned: set[int] = set()
-        self._epochs = [0] * slots
+        self._regions: tuple[StateRows | PlaneRows, ...] = (
+            self._live,
+            self._checkpoint,
+            self._step_h,
+            self._step_conv,
+            self._replay_qkvz,
+            self._replay_gates,
+        )
 
     # ------------------------------------------------------------------------------------------------ sizes
 
@@ -131,8 +80,7 @@ class SsmStatePool:
     @property
     def padding(self) -> int:
         """Bytes spent on aligning rows, not counted by the formulas."""
-        regions = (self._live, self._checkpoint, self._step_h, self._step_conv, self._replay_qkvz, self._replay_gates)
-        return sum(region.padding for region in regions)
+        return sum(region.padding for region in self._regions)
 
     @property
     def has_checkpoint(self) -> bool:
@@ -191,6 +139,16 @@ class SsmStatePool:
         """Everything recorded for ``slot``: projections [K-1, stride] and gates [K-1, stride], padding included."""
         return self._replay_qkvz.rows_of(slot), self._replay_gates.rows_of(slot)
 
+    def copy_slot(self, src: int, dst: int) -> int:
+        """Everything slot ``src`` holds (live, checkpoint, steps, recorded rows) to slot ``dst``; bytes moved."""
+        moved = 0
+        for region in self._regions:
+            rows = region.buffer.shape[0]
+            if rows:
+                region.buffer[dst].copy_(region.buffer[src])
+                moved += region.bytes // rows
+        return moved
+
     def state(self, kind: str, slot: int, index: int = 0) -> StateView:
         """The state at a place of this pool: kind live, checkpoint or step (``index`` = verify row).
 
@@ -211,75 +169,3 @@ class SsmStatePool:
             raise StateError(f"no step {index}: the pool has {self.conv_steps} conv and {self.h_steps} h planes")
         h = self._step_h.view(slot, index) if index < self.h_steps else None
         return StateView(h, self._step_conv.view(slot, index), None)
-
-    # ------------------------------------------------------------------------------------------------ slots
-
-    @property
-    def free(self) -> tuple[int, ...]:
-        """Free slots, lowest first."""
-        return tuple(sorted(self._free))
-
-    @property
-    def owned(self) -> tuple[int, ...]:
-        """Claimed slots, lowest first."""
-        return tuple(sorted(self._owned))
-
-    def epoch(self, slot: int) -> int:
-        """How often ``slot`` was claimed so far."""
-        return self._epochs[slot]
-
-    def claim(self) -> SlotClaim:
-        """Claim the lowest free slot. Raises SlotsExhausted when there is none."""
-        if not self._free:
-            raise SlotsExhausted(f"all {self.slots} slots are in use: end a request or start with more slots")
-        slot = self._free[0]
-        return SlotClaim(self, slot, self.occupy(slot))
-
-    def claim_specific(self, slot: int) -> SlotClaim:
-        """Claim ``slot``. Raises StateError when it is not free."""
-        return SlotClaim(self, slot, self.occupy(slot))
-
-    def adopt(self, slot: int) -> SlotClaim:
-        """A claim on a slot that is owned already (after :meth:`load_owners` or :meth:`SlotClaim.take`)."""
-        if slot not in self._owned:
-            raise StateError(f"slot {slot} is not claimed")
-        return SlotClaim(self, slot, self._epochs[slot])
-
-    def occupy(self, slot: int) -> int:
-        """Mark a free slot as owned and return its new epoch."""
-        if slot not in self._free:
-            raise StateError(f"slot {slot} is not free (free: {self.free})")
-        self._free.remove(slot)
-        heapq.heapify(self._free)
-        self._owned.add(slot)
-        self._epochs[slot] += 1
-        return self._epochs[slot]
-
-    def release(self, slot: int) -> None:
-        """Put an owned slot back on the free list. Raises StateError when it is free already."""
-        if slot not in self._owned:
-            raise StateError(f"slot {slot} is released twice or was never claimed")
-        self._owned.remove(slot)
-        heapq.heappush(self._free, slot)
-
-    def compact_plan(self) -> list[tuple[int, int]]:
-        """Fewest moves (src, dst) that bring the owned slots onto the lowest numbers; each dst is free now."""
-        count = len(self._owned)
-        holes = [slot for slot in self.free if slot < count]
-        high = [slot for slot in self.owned if slot >= count]
-        return list(zip(high, holes, strict=True))
-
-    def save_owners(self) -> dict[str, Any]:
-        """Owners and epochs as plain data."""
-        return {"owned": list(self.owned), "epochs": list(self._epochs)}
-
-    def load_owners(self, data: Mapping[str, Any]) -> None:
-        """Inverse of :meth:`save_owners`; take claims with :meth:`adopt`. Raises StateError on other data."""
-        owned, epochs = data.get("owned"), data.get("epochs")
-        if not isinstance(owned, list) or not isinstance(epochs, list) or len(epochs) != self.slots:
-            raise StateError(f"slot table does not fit a pool of {self.slots} slots")
-        if not all(isinstance(slot, int) and 0 <= slot < self.slots and epochs[slot] > 0 for slot in owned):
-            raise StateError(f"slot table claims slots that do not exist or were never allocated: {owned}")
-        self._owned = set(owned)
-        self._epochs = [int(epoch) for epoch in epochs]
-        self._free = [slot for slot in range(self.slots) if slot not in self._owned]

@@ -82,8 +82,8 @@ class _CudaSecondary:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self._event = torch.cuda.Event()
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def run(self, job: Job) -> None:
         # sources were produced on the default stream; engines rely on the host having waited, an event is cheaper
