@@ -120,10 +120,10 @@ class Scheduler:
             if end % rt.kv.block_size == 0:
                 yield from save_prefix(rt, request, "chunk")
             return
-        yield from save_prefix(rt, request, "leaf")
         chosen = self._pick(request, rows.logits[-1], 0)
         alarm = yield from self._emit(request, [(self._forced(chosen.token), "plain")], [Place("live", seq.slot)])
         self._observe(request, rows.hidden, seq.tokens[start + 1 : end + 1], start)
+        yield from save_prefix(rt, request, "leaf")
         yield from self._after(request, alarm)
 
     # ---------------------------------------------------------------------------------------- decode and verify
@@ -136,12 +136,12 @@ class Scheduler:
         yield from rt.sync_secondary(request.req)
         drafts: tuple[int, ...] = ()
         if drafting:
-            yield from reserve(rt, request, limit + 1 if action.drafts is None else len(action.drafts) + 1)
+            # always the whole verify width, so that a recorded round reserves the same blocks whoever drafts
+            yield from reserve(rt, request, rt.config.k)
             drafts = yield from self._draft(request, limit)
         if drafts:
             yield from self._verify(request, drafts)
         else:
-            self.taken = replace(self.taken, drafts=(), source=self.taken.source or "none")
             yield from self._decode(request)
 
     def _decode(self, request: ActiveRequest) -> Iterator[Event]:
@@ -183,7 +183,6 @@ class Scheduler:
         if answer != drafts:
             drafts, source = _as_drafts(answer, drafts), "hand"
             yield from rt.tell_texts(drafts)
-            yield from reserve(rt, request, len(drafts) + 1)
         self.taken = replace(self.taken, drafts=drafts, source=source)
         yield rt.event(Draft, request.req, tokens=drafts, source=source)
         return drafts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.events import LIVE, Place
 from engine.state.ring import SsmDecodeRing
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from engine.state.state_pool import SlotClaim
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(NamedTuple):
     """One state copy as it really happened, or was queued.
 
     ``parts`` is what the operation claims to copy ("h+conv", "h", "conv", "" for none), ``bytes`` and ``layers`` what

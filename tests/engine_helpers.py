@@ -41,7 +41,7 @@ def start(engine: Engine, prompt: str | tuple[int, ...] = PROMPT, **fields: Any)
     ids = engine.tokens(prompt) if isinstance(prompt, str) else prompt
     events = run(engine, NewRequest(prompt=ids, **{"max_tokens": 400, **fields}))
     req = events[-1].req if events[-1].req >= 0 else max(engine.rt.requests)
-    while engine.rt.requests[req].prefilling:
+    while req in engine.rt.requests and engine.rt.requests[req].prefilling:
         events += run(engine, RunRound(req=req))
     return events
 

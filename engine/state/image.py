@@ -179,8 +179,7 @@ def _tensor(name: str, data: TensorData, row: Tensor) -> Tensor:
 
 
 def _moved_to_plain(moved: Moved) -> dict[str, Any]:
-    values = {name: getattr(moved, name) for name in Moved.__slots__}
-    return {**values, "src": str(moved.src), "dst": str(moved.dst)}
+    return {**moved._asdict(), "src": str(moved.src), "dst": str(moved.dst)}
 
 
 def _moved_from_plain(data: Mapping[str, Any]) -> Moved:

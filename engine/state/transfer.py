@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -18,8 +17,19 @@ from engine.traits import Moved
 Change = Callable[[Tensor, str], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Whole(NamedTuple):
+    """What a copy of everything consists of: all ordinals, and fp32 elements of one layer's h and conv."""
+
+    layers: tuple[int, ...]
+    h_elems: int
+    conv_elems: int
+
+    @classmethod
+    def of(cls, geometry: StateGeometry) -> Whole:
+        return cls(tuple(range(geometry.layers)), geometry.h_elems, geometry.conv_elems)
+
+
+class Transfer(NamedTuple):
     """What will be copied. ``src`` and ``dst`` are told to everybody, ``src_at`` and ``dst_at`` are where the bytes are
     taken from and go to: the same, unless an address is computed wrongly. ``layers`` are ordinals; ``h_elems`` and
     ``conv_elems`` are fp32 elements copied per layer, 0 for a part left out. ``parts`` is what is claimed."""
@@ -42,6 +52,10 @@ class Transfer:
         """Bytes really moved."""
         return len(self.layers) * (self.h_elems + self.conv_elems) * F32
 
+    def moves(self, whole: Whole) -> bool:
+        """Whether everything is copied."""
+        return self.h_elems == whole.h_elems and self.conv_elems == whole.conv_elems and self.layers == whole.layers
+
     def moved(self, landed: bool) -> Moved:
         """The report of this copy."""
         total = self.bytes
@@ -60,8 +74,7 @@ class Transfer:
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return {name: str(value) if isinstance(value, Place) else value for name, value in values.items()}
+        return {name: str(value) if isinstance(value, Place) else value for name, value in self._asdict().items()}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Transfer:
@@ -71,7 +84,7 @@ class Transfer:
 
 
 def plan(
-    geometry: StateGeometry,
+    whole: Whole,
     seams: Seams,
     copy: int,
     op: str,
@@ -81,9 +94,12 @@ def plan(
     stream: str,
     replay: int = 0,
 ) -> Transfer:
-    """Decide what a copy copies; every seam of ``op`` but ``value`` is passed here. Raises StateError on ``fail``."""
-    layers = tuple(range(geometry.layers))
-    h, conv = geometry.h_elems if "h" in parts else 0, geometry.conv_elems if "conv" in parts else 0
+    """Decide what a copy copies; every seam of ``op`` but ``value`` is passed here.
+
+    Raises StateError on ``fail``."""
+    layers, h, conv = whole
+    if parts != "h+conv":
+        h, conv = h if "h" in parts else 0, conv if "conv" in parts else 0
     src_at, dst_at = src, dst
     if seams.active:
         context = {"op": op, "src": src, "dst": dst}
@@ -105,49 +121,46 @@ def plan(
 
 def without_h(transfer: Transfer) -> Transfer:
     """The same copy between places of which one has no h plane: conv only."""
-    values = {name: getattr(transfer, name) for name in Transfer.__slots__}
-    return Transfer(**{**values, "parts": "conv" if "conv" in transfer.parts else "", "h_elems": 0})
+    return transfer._replace(parts="conv" if "conv" in transfer.parts else "", h_elems=0)
 
 
-def execute(transfer: Transfer, src: StateView, dst: StateView, geometry: StateGeometry, change: Change | None) -> None:
+def execute(transfer: Transfer, src: StateView, dst: StateView, whole: Whole, change: Change | None) -> None:
     """Copy now, on the stream that is current. One copy when everything moves between two whole states.
 
     ``change`` may replace what is copied: (tensor [layers, ...], part)."""
-    h = src.h if transfer.h_elems else None
-    conv = src.conv if transfer.conv_elems else None
+    h, conv = src.h, src.conv
     if change is not None:
-        h = None if h is None else change(h, "h")
-        conv = None if conv is None else change(conv, "conv")
-    all_layers = len(transfer.layers) == geometry.layers
-    whole_h = all_layers and transfer.h_elems == geometry.h_elems
-    whole_conv = all_layers and transfer.conv_elems == geometry.conv_elems
-    same = whole_h and whole_conv and h is src.h and conv is src.conv
-    if same and src.blob is not None and dst.blob is not None:
+        h = change(h, "h") if h is not None and transfer.h_elems else h
+        conv = change(conv, "conv") if transfer.conv_elems else conv
+    if src.blob is not None and dst.blob is not None and transfer.moves(whole) and h is src.h and conv is src.conv:
         dst.blob.copy_(src.blob, non_blocking=True)
         return
-    if h is not None and dst.h is not None:
-        _copy_part(h, dst.h, transfer.layers if not whole_h else None, transfer.h_elems)
-    if conv is not None:
-        _copy_part(conv, dst.conv, transfer.layers if not whole_conv else None, transfer.conv_elems)
+    all_layers = transfer.layers == whole.layers
+    if transfer.h_elems and h is not None and dst.h is not None:
+        full = all_layers and transfer.h_elems == whole.h_elems
+        _copy_part(h, dst.h, None if full else transfer.layers, transfer.h_elems)
+    if transfer.conv_elems:
+        full = all_layers and transfer.conv_elems == whole.conv_elems
+        _copy_part(conv, dst.conv, None if full else transfer.layers, transfer.conv_elems)
 
 
 def _copy_part(src: Tensor, dst: Tensor, layers: tuple[int, ...] | None, elems: int) -> None:
     if layers is None:
-        dst.copy_(src.reshape(dst.shape), non_blocking=True)
+        dst.copy_(src if src.shape == dst.shape else src.reshape(dst.shape), non_blocking=True)
         return
     for ordinal in layers:
         dst[ordinal].view(-1)[:elems].copy_(src[ordinal].reshape(-1)[:elems], non_blocking=True)
 
 
-def clear(transfer: Transfer, dst: StateView, geometry: StateGeometry) -> None:
+def clear(transfer: Transfer, dst: StateView, whole: Whole) -> None:
     """Fill with zeros what ``execute`` would have written."""
-    for part, elems, whole in (
-        (dst.h, transfer.h_elems, geometry.h_elems),
-        (dst.conv, transfer.conv_elems, geometry.conv_elems),
+    for part, elems, full in (
+        (dst.h, transfer.h_elems, whole.h_elems),
+        (dst.conv, transfer.conv_elems, whole.conv_elems),
     ):
         if part is None or not elems:
             continue
-        if elems == whole and len(transfer.layers) == geometry.layers:
+        if elems == full and transfer.layers == whole.layers:
             part.zero_()
         else:
             for ordinal in transfer.layers:
