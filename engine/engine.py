@@ -13,8 +13,9 @@ from engine.checkpoint import LoadedModel, load_checkpoint
 from engine.config import EngineConfig
 from engine.demo import demo_path
 from engine.drafters import make_drafters
-from engine.events import Action, Event, RunRound, Start, TensorData, TensorRef
+from engine.events import Action, Computation, Event, RunRound, Start, StateData, TensorData, TensorRef
 from engine.model import HybridModel
+from engine.oracle import Oracle
 from engine.runtime import EngineRefusal, Runtime, Vocabulary
 from engine.scheduler import Scheduler
 from engine.seams import Seams
@@ -89,6 +90,7 @@ class Engine:
         )
         self.plan = plan
         self._scheduler = Scheduler(self.rt)
+        self._oracle: Oracle | None = None
         self._running: Iterator[Event] | None = None
         self._taken: Action = RunRound()
 
@@ -198,6 +200,12 @@ class Engine:
 
     def runnable(self) -> tuple[int, ...]:
         return self._scheduler.runnable()
+
+    def compute(self, computation: Computation) -> tuple[StateData, ...]:
+        """See the port."""
+        if self._oracle is None:
+            self._oracle = Oracle(self.rt)
+        return self._oracle.compute(computation)
 
     def cancel(self) -> None:
         """Drop the paused action. State and requests stay as they are in the middle of it."""

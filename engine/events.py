@@ -28,10 +28,16 @@ __all__ = [
     "LIVE",
     "Action",
     "CodecError",
+    "Columns",
+    "Computation",
     "Digests",
     "EnginePort",
     "Event",
+    "FirstLayer",
+    "Golden",
     "Place",
+    "Rerun",
+    "StateData",
     "TensorData",
     "TensorRef",
     "action_from_dict",
@@ -824,6 +830,69 @@ class TensorData:
     raw: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StateData:
+    """Whole states as plain data: ``h`` and ``conv`` one tensor per entry of ``layers`` (model layer numbers), the
+    logits [V] of the last token, and how many ``tokens`` were absorbed."""
+
+    layers: tuple[int, ...]
+    h: tuple[TensorData, ...]
+    conv: tuple[TensorData, ...]
+    logits: TensorData | None = None
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computation(Record):
+    """Something recomputed from token ids beside the session, which it does not disturb."""
+
+    kind: ClassVar[str] = "computation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Golden(Computation):
+    """The states after ``tokens`` from scratch. ``form`` steps: one by one, but the (start, end) spans in ``chunks``
+    are absorbed as prefill chunks; with the session's own chunks a healthy exact session is met bit for bit.
+    ``form`` prefill: all in chunks of ``chunk``."""
+
+    kind: ClassVar[str] = "golden"
+    tokens: tuple[int, ...] = ()
+    form: str = "steps"
+    chunk: int = 256
+    chunks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstLayer(Computation):
+    """h and conv of layer 0, when it is recurrent: they follow from the token ids alone. The (start, end) spans in
+    ``chunks`` are absorbed as prefill chunks, the rest one by one."""
+
+    kind: ClassVar[str] = "first_layer"
+    tokens: tuple[int, ...] = ()
+    chunks: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns(Computation):
+    """What the conv window of the first recurrent layer stores for each of ``tokens``: ``conv[0]`` is [n, channels]."""
+
+    kind: ClassVar[str] = "columns"
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun(Computation):
+    """Run ``tokens`` on a copy of the state at ``place`` and of the KV of ``req`` below ``position``: ``form`` steps
+    (one by one), rows (all at once). One :class:`StateData` after each token; "rows" may give only the last."""
+
+    kind: ClassVar[str] = "rerun"
+    req: int = -1
+    place: Place = Place("checkpoint", 0)
+    position: int = 0
+    tokens: tuple[int, ...] = ()
+    form: str = "steps"
+
+
 class EnginePort(Protocol):
     """What a timeline needs of an engine; the same calls must be able to cross a process boundary."""
 
@@ -854,6 +923,9 @@ class EnginePort(Protocol):
 
     def runnable(self) -> tuple[int, ...]:
         """Requests that have work left, in the order of their turns."""
+
+    def compute(self, computation: Computation) -> tuple[StateData, ...]:
+        """Recompute states beside the session. Raises EngineRefusal when this model cannot."""
 
     def cancel(self) -> None:
         """Drop the paused action, if any; state is as the facts so far say."""

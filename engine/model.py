@@ -93,9 +93,7 @@ class HybridModel:
     def vocab(self) -> int:
         return self.config.vocab
 
-    def step(
-        self, token: int, pool: SsmStatePool, slot: int, kv: KvTable, start: int, record_row: int = -1
-    ) -> Rows:
+    def step(self, token: int, pool: SsmStatePool, slot: int, kv: KvTable, start: int, record_row: int = -1) -> Rows:
         """Absorb one token at position ``start`` into live ``slot`` and ``kv``; logits [1, V], hidden [1, D].
 
         ``record_row`` >= 0 also writes the token's recurrent inputs to that replay row of the pool.
@@ -196,19 +194,20 @@ class HybridModel:
                 rows.logits.copy_(self._head.rows(rows.hidden))
         return rows
 
-    def first_layer_states(self, tokens: Sequence[int], form: str = "prefill") -> tuple[Tensor, Tensor]:
-        """h and conv of layer 0 after ``tokens`` from nothing, by ``form`` "prefill" or "step": with a recurrent layer 0
-        they follow from the tokens alone.
+    def first_layer_states(
+        self, tokens: Sequence[int], form: str = "prefill", start: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """h and conv of layer 0 after ``tokens`` from nothing (or from ``start``, which is left alone), by ``form``
+        "prefill" or "step": with a recurrent layer 0 they follow from the tokens alone.
 
         Raises:
             ValueError: layer 0 is not recurrent, or another form.
         """
         layer, mixer = self._first()
-        h_shape, conv_shape = self.geometry.h_shape, self.geometry.conv_shape
-        state = RowState.of(
-            torch.zeros(h_shape, dtype=torch.float32, device=self.device),
-            torch.zeros(conv_shape, dtype=torch.float32, device=self.device),
-        )
+        if start is None:
+            h_shape, conv_shape = self.geometry.h_shape, self.geometry.conv_shape
+            start = torch.zeros(h_shape, device=self.device), torch.zeros(conv_shape, device=self.device)
+        state = RowState.of(start[0].clone(), start[1].clone())
         if form not in ("prefill", "step"):
             raise ValueError(f"form is prefill or step, not {form!r}")
         with torch.inference_mode():

@@ -1,0 +1,235 @@
+"""States recomputed from token ids, beside the session: golden, the layer-0 oracle, conv columns, reruns of a round.
+
+Everything runs on pools of the oracle's own, so the session's bytes are never touched. Results of golden and of the
+layer-0 oracle are kept at intervals, so that asking again after one more token costs one more token.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.events import Columns, Computation, FirstLayer, Golden, Rerun, StateData
+from engine.model import HybridModel
+from engine.runtime import EngineRefusal, Runtime
+from engine.state.paged_kv import KvTable, PagedKv
+from engine.state.places import to_plain
+from engine.state.state_pool import SsmStatePool
+
+Chunks = tuple[tuple[int, int], ...]
+
+KEEP_EVERY = 32
+KEPT = 64
+
+
+class Oracle:
+    """Recomputes on ``model``; the runtime is read (for reruns), never written."""
+
+    def __init__(self, rt: Runtime) -> None:
+        self._rt = rt
+        self._model: HybridModel = rt.model
+        self._scratch: _Scratch | None = None
+        self._golden = _Trail()
+        self._first: OrderedDict[tuple[tuple[int, ...], Chunks], tuple[Tensor, Tensor]] = OrderedDict()
+
+    def compute(self, computation: Computation) -> tuple[StateData, ...]:
+        """Dispatch by kind. Raises EngineRefusal."""
+        work = _WORK.get(type(computation))
+        if work is None:
+            raise EngineRefusal(f"this engine cannot compute {computation.kind!r}")
+        with torch.inference_mode():
+            return work(self, computation)
+
+    def golden(self, asked: Golden) -> tuple[StateData, ...]:
+        """States after ``asked.tokens``; ``steps`` goes on from the longest kept prefix."""
+        tokens = self._checked(asked.tokens)
+        scratch = self._room(len(tokens))
+        if asked.form == "prefill":
+            self._golden.forget()
+            scratch.reset()
+            logits = None
+            for start in range(0, len(tokens), asked.chunk):
+                chunk = tokens[start : start + asked.chunk]
+                logits = self._model.prefill(chunk, scratch.pool, 0, scratch.table, start).logits[-1]
+            return (self._states(scratch.pool, len(tokens), logits),)
+        if asked.form != "steps":
+            raise EngineRefusal(f"golden is computed by steps or prefill, not {asked.form!r}")
+        done, blob = self._golden.longest(tokens, asked.chunks)
+        scratch.load(blob)
+        logits = self._golden.logits(tokens)
+        for start, end, is_chunk in _spans(done, len(tokens), asked.chunks):
+            if is_chunk:
+                rows = self._model.prefill(tokens[start:end], scratch.pool, 0, scratch.table, start)
+            else:
+                rows = self._model.step(tokens[start], scratch.pool, 0, scratch.table, start)
+            logits = rows.logits[-1]
+            if end // KEEP_EVERY != start // KEEP_EVERY or end == len(tokens):
+                self._golden.keep(tokens[:end], scratch.blob().clone(), logits)
+        return (self._states(scratch.pool, len(tokens), logits),)
+
+    def first_layer(self, asked: FirstLayer) -> tuple[StateData, ...]:
+        """Layer 0 alone. Raises EngineRefusal when it is not recurrent."""
+        tokens = tuple(self._checked(asked.tokens))
+        if 0 not in self._model.geometry.recurrent_layers:
+            raise EngineRefusal("layer 0 of this model is not recurrent: the layer-0 oracle does not apply")
+        done = next((n for n in range(len(tokens), 0, -1) if (tokens[:n], asked.chunks) in self._first), 0)
+        state = self._first.get((tokens[:done], asked.chunks))
+        steps: list[int] = []
+        for start, end, chunk in _spans(done, len(tokens), asked.chunks):
+            if not chunk:
+                steps.append(tokens[start])
+                continue
+            state = self._model.first_layer_states(steps, "step", state) if steps else state
+            state = self._model.first_layer_states(tokens[start:end], "prefill", state)
+            steps.clear()
+        if steps or state is None:
+            state = self._model.first_layer_states(steps, "step", state)
+        self._first[tokens, asked.chunks] = state
+        self._first.move_to_end((tokens, asked.chunks))
+        while len(self._first) > KEPT:
+            self._first.popitem(last=False)
+        return (StateData((0,), (to_plain(state[0]),), (to_plain(state[1]),), None, len(tokens)),)
+
+    def columns(self, asked: Columns) -> tuple[StateData, ...]:
+        """Raw conv inputs of layer 0 for token ids: ``conv[0]`` is [n, channels] fp32."""
+        if 0 not in self._model.geometry.recurrent_layers:
+            raise EngineRefusal("layer 0 of this model is not recurrent: its window cannot be decoded from token ids")
+        table = self._model.project_vocab(self._checked(asked.tokens))
+        return (StateData((0,), (), (to_plain(table),), None, len(asked.tokens)),)
+
+    def rerun(self, asked: Rerun) -> tuple[StateData, ...]:
+        """Tokens again from a place's bytes, on a copy of the request's KV."""
+        rt, tokens = self._rt, self._checked(asked.tokens)
+        source = rt.memory.places.view(asked.place)
+        if source.h is None:
+            raise EngineRefusal(f"{asked.place} keeps no h: a rerun needs a whole state")
+        request = rt.find(asked.req)
+        if asked.position > request.seq.table.capacity:
+            raise EngineRefusal(f"r{asked.req} has KV for {request.seq.table.capacity} tokens, not {asked.position}")
+        self._golden.forget()
+        scratch = self._room(asked.position + len(tokens))
+        view = scratch.pool.state("live", 0)
+        assert view.h is not None
+        view.h.copy_(source.h)
+        view.conv.copy_(source.conv)
+        for layer in range(rt.kv.layers):
+            if asked.position:
+                k, v = request.seq.table.read(layer, asked.position)
+                scratch.table.write(layer, 0, k, v)
+        if asked.form == "rows":
+            rows = self._model.verify(tokens, scratch.pool, 0, scratch.table, asked.position, steps=False)
+            return (self._states(scratch.pool, asked.position + len(tokens), rows.logits[-1]),)
+        if asked.form != "steps":
+            raise EngineRefusal(f"a rerun goes by steps or rows, not {asked.form!r}")
+        out = []
+        for offset, token in enumerate(tokens):
+            position = asked.position + offset
+            logits = self._model.step(token, scratch.pool, 0, scratch.table, position).logits[-1]
+            out.append(self._states(scratch.pool, position + 1, logits))
+        return tuple(out)
+
+    def _checked(self, tokens: Sequence[int]) -> list[int]:
+        bad = next((token for token in tokens if not 0 <= token < self._model.vocab), None)
+        if bad is not None:
+            raise EngineRefusal(f"token id {bad} is outside the vocabulary of {self._model.vocab} ids")
+        return list(tokens)
+
+    def _room(self, tokens: int) -> _Scratch:
+        if self._scratch is None or self._scratch.capacity < tokens:
+            self._golden.forget()
+            self._scratch = _Scratch(self._rt, max(256, 2 * tokens))
+        return self._scratch
+
+    def _states(self, pool: SsmStatePool, tokens: int, logits: Tensor | None) -> StateData:
+        layers = self._model.geometry.layers
+        return StateData(
+            self._model.geometry.recurrent_layers,
+            tuple(to_plain(pool.h(i)[0]) for i in range(layers)),
+            tuple(to_plain(pool.conv(i)[0]) for i in range(layers)),
+            None if logits is None else to_plain(logits),
+            tokens,
+        )
+
+
+class _Scratch:
+    """One slot and its KV, as wide as needed."""
+
+    def __init__(self, rt: Runtime, tokens: int) -> None:
+        model = rt.model
+        self.pool = SsmStatePool(model.geometry, 1, 1, device=model.device, act_dtype=model.dtype)
+        blocks = -(-tokens // rt.kv.block_size)
+        kv = PagedKv(
+            model.kv_layers, rt.kv.kv_heads, rt.kv.head_dim, blocks, rt.kv.block_size, rt.kv.buffer.dtype, model.device
+        )
+        self.table = KvTable(kv)
+        self.table.reserve(tokens)
+        self.capacity = self.table.capacity
+
+    def blob(self) -> Tensor:
+        blob = self.pool.state("live", 0).blob
+        assert blob is not None
+        return blob
+
+    def reset(self) -> None:
+        self.blob().zero_()
+
+    def load(self, blob: Tensor | None) -> None:
+        if blob is None:
+            self.reset()
+        else:
+            self.blob().copy_(blob)
+
+
+def _spans(done: int, total: int, chunks: Chunks) -> Iterator[tuple[int, int, bool]]:
+    """How tokens ``done`` .. ``total - 1`` are absorbed: (start, end, as a prefill chunk)."""
+    starts = {start: end for start, end in chunks if start < end <= total}
+    position = done
+    while position < total:
+        end = starts.get(position, 0)
+        yield position, end or position + 1, bool(end)
+        position = end or position + 1
+
+
+class _Trail:
+    """States kept along one token sequence; their KV is still in the scratch, because the tokens are the same."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, ...], tuple[Tensor, Tensor | None]] = OrderedDict()
+        self._chunks: Chunks = ()
+
+    def longest(self, tokens: Sequence[int], chunks: Chunks) -> tuple[int, Tensor | None]:
+        """The longest kept prefix of ``tokens``; states of other sequences, or absorbed in other chunks, are dropped
+        with the KV they relied on."""
+        whole = tuple(tokens)
+        if chunks != self._chunks:
+            self.forget()
+            self._chunks = chunks
+        fitting = [key for key in self._kept if key == whole[: len(key)]]
+        for key in [key for key in self._kept if key not in fitting]:
+            del self._kept[key]
+        best = max(fitting, key=len, default=())
+        return len(best), self._kept[best][0] if best else None
+
+    def keep(self, tokens: Sequence[int], blob: Tensor, logits: Tensor | None) -> None:
+        self._kept[tuple(tokens)] = (blob, None if logits is None else logits.clone())
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+
+    def logits(self, tokens: Sequence[int]) -> Tensor | None:
+        found = self._kept.get(tuple(tokens))
+        return None if found is None else found[1]
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+
+_WORK: dict[type[Computation], Callable[[Oracle, Any], tuple[StateData, ...]]] = {
+    Golden: Oracle.golden,
+    FirstLayer: Oracle.first_layer,
+    Columns: Oracle.columns,
+    Rerun: Oracle.rerun,
+}
