@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import torch
+import xxhash
 from torch import Tensor
 
 from engine.seams import Seams
@@ -22,16 +24,23 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class DraftState:
     """``hidden`` [D] and ``token`` are the MTP head's output after the newest true pair: the first draft and what the
-    next step is fed with. ``fed`` counts the true (hidden, next token) pairs in its KV. No hidden: nothing to draft
+    next step is fed with. ``fed`` counts the true (hidden, next token) pairs in its KV, ``fed_digest`` is that of the
+    newest hidden state it was really fed with. No hidden: nothing to draft
     from, the next round is a plain decode."""
 
     hidden: Tensor | None = None
     token: int = -1
     fed: int = 0
+    fed_digest: str = ""
 
     def forget(self, cursor: int) -> None:
         """Rewound to ``cursor``: pairs before it stay true, the output after the newest one is gone."""
-        self.hidden, self.token, self.fed = None, -1, min(self.fed, cursor)
+        self.hidden, self.token, self.fed, self.fed_digest = None, -1, min(self.fed, cursor), ""
+
+
+def digest(row: Tensor) -> str:
+    """xxh3-64 of the bytes of a hidden row, in hex."""
+    return str(xxhash.xxh3_64_hexdigest(row.detach().cpu().contiguous().view(torch.uint8).numpy().data))
 
 
 class Drafter(Protocol):
@@ -93,6 +102,8 @@ class MtpDrafter:
         if not following:
             return
         fed = self._seams("mtp.hidden", hidden[: len(following)], start=start)
+        draft.fed_digest = digest(fed[-1])
+        start = self._seams("mtp.position", start)
         rows = self._model.mtp_rows(fed, list(following), table, start)
         draft.hidden, draft.token = rows.hidden[-1].clone(), int(rows.logits[-1].argmax())
         draft.fed = start + len(following)

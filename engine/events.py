@@ -338,11 +338,14 @@ class Decision(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft(Event):
-    """Draft tokens for this round; ``source`` is mtp, lookup, hand or none."""
+    """Draft tokens for this round; ``source`` is mtp, lookup, hand or none. ``hidden`` is the digest of the trunk's
+    newest post-final-norm hidden state, ``fed`` of what the MTP head was fed with: they must be the same."""
 
     kind: ClassVar[str] = "draft"
     tokens: tuple[int, ...] = ()
     source: str = ""
+    fed: str = ""
+    hidden: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

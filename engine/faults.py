@@ -1,7 +1,9 @@
 """The fault gallery: switches that make the engine wrong in the ways real engines were wrong.
 
-A fault is a set of changes on seams (``engine.seams``); no engine code is copied. Each says what it imitates and where
-that was reported.
+A fault is a set of changes on seams (``engine.seams``; the points of the state memory are listed in
+``engine.state.memory``); no engine code is copied. Each says what it imitates and where that was reported. ``told``
+faults leave honest facts behind, so an invariant over the ledger sees them; ``silent`` ones tell nobody and show only
+in the bytes.
 """
 
 from __future__ import annotations
@@ -12,29 +14,79 @@ from dataclasses import dataclass
 from engine.runtime import EngineRefusal, Runtime
 from engine.seams import Change
 
+CLASSES = {
+    "F1": "rollback omitted or without effect",
+    "F2": "conv not moved in step with h",
+    "F3": "accepted count or step index wrong",
+    "F4": "two paths disagree on where the live state is",
+    "F5": "wrong unit or boundary",
+    "F6": "prefix cache serves a state of another position or owner",
+    "F7": "slot ownership: aliasing, reuse, stride",
+    "F8": "padding rows",
+    "F9": "lifecycle: reuse without reset, half restores",
+    "F10": "asynchrony: stream order, counts of another step",
+    "F11": "pool accounting: leaks",
+    "F12": "numerics: dtype, overflow, NaN, layout",
+    "F13": "a multi-token forward drops the history",
+    "F14": "silent refusal",
+    "F15": "drafter input contract",
+}
+
+Make = Callable[[Runtime], Mapping[str, Change]]
+
 
 @dataclass(frozen=True, slots=True)
 class FaultSpec:
-    """``make`` builds fresh changes (seam point to function), so that a fault may keep state of its own."""
+    """``group`` is the class (F1 to F15), ``make`` builds fresh changes (seam point to function) for one engine, so
+    that a fault may keep memory of its own. ``needs`` names a setting it depends on ("" for any)."""
 
     name: str
     group: str
     imitates: str
     report: str
-    make: Callable[[], Mapping[str, Change]]
+    make: Make
+    silent: bool = False
+    needs: str = ""
 
 
 FAULTS: dict[str, FaultSpec] = {}
 
 
-def switch_fault(rt: Runtime, name: str, on: bool) -> None:
-    """Switch a fault. Switching it to what it is already changes nothing. Raises EngineRefusal for an unknown name."""
+def fault(
+    name: str, group: str, imitates: str, report: str, *, silent: bool = False, needs: str = ""
+) -> Callable[[Make], Make]:
+    """Register a fault."""
+
+    def register(make: Make) -> Make:
+        FAULTS[name] = FaultSpec(name, group, imitates, report, make, silent, needs)
+        return make
+
+    return register
+
+
+def find_fault(name: str) -> FaultSpec:
+    """The fault called ``name``. Raises EngineRefusal with the names that exist."""
+    import engine.gallery  # noqa: F401  registers the faults
+
     spec = FAULTS.get(name)
     if spec is None:
-        raise EngineRefusal(f"no fault {name!r}; there are {', '.join(sorted(FAULTS))}")
+        raise EngineRefusal(f"no fault {name!r}; there are {', '.join(FAULTS)}")
+    return spec
+
+
+def all_faults() -> list[FaultSpec]:
+    """Every fault, in the order of the classes."""
+    import engine.gallery  # noqa: F401
+
+    return list(FAULTS.values())
+
+
+def switch_fault(rt: Runtime, name: str, on: bool) -> None:
+    """Switch a fault. Switching it to what it is already changes nothing. Raises EngineRefusal for an unknown name."""
+    spec = find_fault(name)
     active = rt.active_faults.get(name)
     if on and active is None:
-        changes = dict(spec.make())
+        changes = dict(spec.make(rt))
         for point, change in changes.items():
             rt.seams.add(point, change)
         rt.active_faults[name] = changes

@@ -28,6 +28,7 @@ _PLAIN = (
     "content_tokens",
     "prose_tokens",
     "inside_tool",
+    "hidden",
 )
 
 
@@ -93,7 +94,7 @@ def _request(request: ActiveRequest) -> dict[str, Any]:
     return {
         **{name: getattr(request, name) for name in _PLAIN},
         "sampling": asdict(request.sampling),
-        "draft": [request.draft.token, request.draft.fed],
+        "draft": [request.draft.token, request.draft.fed, request.draft.fed_digest],
         "seq": request.seq.save(),
     }
 
@@ -103,7 +104,7 @@ def _rebuild(rt: Runtime, plain: dict[str, Any]) -> ActiveRequest:
     seq = SequenceState.load(plain["seq"], KvTable(rt.kv, held["blocks"], held["cursor"]), rt.seams)
     seq.attach(rt.memory.pool.adopt(seq.slot))
     request = ActiveRequest(seq, Sampling(**plain["sampling"]), **{name: plain[name] for name in _PLAIN})
-    request.draft.token, request.draft.fed = plain["draft"]
+    request.draft.token, request.draft.fed, request.draft.fed_digest = plain["draft"]
     return request
 
 

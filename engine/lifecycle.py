@@ -143,8 +143,8 @@ def finish(rt: Runtime, request: ActiveRequest, reason: str, guard: str) -> Iter
         yield from save_prefix(rt, request, "leaf")
     request.finished = True
     yield rt.event(Finish, request.req, reason=reason, guard=guard)
-    blocks = seq.table.release()
-    yield rt.event(KvFree, request.req, blocks=blocks)
+    if not rt.seams("kv.leak", False, req=request.req):
+        yield rt.event(KvFree, request.req, blocks=seq.table.release())
     if not rt.seams("slot.leak", False, slot=seq.slot, req=request.req):
         assert seq.claim is not None
         seq.claim.release()

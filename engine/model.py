@@ -89,6 +89,10 @@ class HybridModel:
     def geometry(self) -> StateGeometry:
         return self.config.geometry
 
+    def final_norm_weight(self) -> Tensor:
+        """Effective weight [D] of the final norm, fp32: 1 + the stored one."""
+        return self._norm
+
     @property
     def vocab(self) -> int:
         return self.config.vocab

@@ -61,7 +61,7 @@ def restore_prefix(rt: Runtime, request: ActiveRequest) -> Iterator[Event]:
         return
     seq = request.seq
     found = rt.prefix.lookup(seq.tokens, limit=seq.prompt_len - 1, session=seq.session)
-    if found.entry is None:
+    if found.entry is None or rt.seams("prefix.refuse", False, req=request.req):
         yield rt.event(PrefixMiss, request.req, matched=found.matched, reason=found.reason)
         return
     entry = found.entry

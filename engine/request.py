@@ -11,7 +11,8 @@ from engine.traits import SequenceState
 
 @dataclass(slots=True)
 class ActiveRequest:
-    """``seq`` is what the state memory sees. ``content_tokens`` counts outputs outside thinking, ``prose_tokens`` those
+    """``seq`` is what the state memory sees. ``hidden`` is the digest of the trunk's newest hidden state that the MTP
+    head is to be fed with. ``content_tokens`` counts outputs outside thinking, ``prose_tokens`` those
     since the last tool call; both feed the watchdogs."""
 
     seq: SequenceState
@@ -24,6 +25,7 @@ class ActiveRequest:
     prose_tokens: int = 0
     inside_tool: bool = False
     finished: bool = False
+    hidden: str = ""
     draft: DraftState = field(default_factory=DraftState)
 
     @property

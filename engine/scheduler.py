@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine import emission, lifecycle, rollback
 from engine.blocks import reserve
+from engine.drafters import digest
 from engine.events import (
     Accept,
     Checkpoint,
@@ -27,6 +28,7 @@ from engine.events import (
     RoundBegin,
     RoundEnd,
     RunRound,
+    StateCopy,
     Trouble,
     Verify,
     VerifyRow,
@@ -98,6 +100,7 @@ class Scheduler:
         yield rt.event(RoundBegin, request.req, mode="prefill")
         yield from reserve(rt, request, end - start)
         tokens = seq.tokens[start:end]
+        rt.seams("prefill.before", None, request=request, tokens=tokens)
         rows = rt.model.prefill(tokens, rt.memory.pool, seq.slot, seq.table, start)
         seq.table.advance(end - start)
         last = end == seq.prompt_len
@@ -149,7 +152,9 @@ class Scheduler:
         yield from reserve(rt, request, 1)
         token, start = seq.tokens[-1], seq.cursor
         token = rt.seams("decode.token", token, req=request.req)
-        rows = rt.model.step(token, rt.memory.pool, seq.slot, seq.table, start)
+        rt.seams("decode.before", None, request=request, token=token)
+        step = rt.seams("decode.step", rt.model.step)
+        rows = step(token, rt.memory.pool, seq.slot, seq.table, start)
         seq.table.advance(1)
         chosen = self._pick(request, rows.logits[-1], 0)
         yield rt.event(
@@ -184,7 +189,9 @@ class Scheduler:
             drafts, source = _as_drafts(answer, drafts), "hand"
             yield from rt.tell_texts(drafts)
         self.taken = replace(self.taken, drafts=drafts, source=source)
-        yield rt.event(Draft, request.req, tokens=drafts, source=source)
+        fed = request.draft.fed_digest if source == "mtp" and rt.digests_on else ""
+        hidden = request.hidden if fed else ""
+        yield rt.event(Draft, request.req, tokens=drafts, source=source, fed=fed, hidden=hidden)
         return drafts
 
     def _verify(self, request: ActiveRequest, drafts: tuple[int, ...]) -> Iterator[Event]:
@@ -193,6 +200,10 @@ class Scheduler:
         k = len(tokens)
         moved = rt.memory.checkpoint_ssm_states(seq)
         yield rt.copied(Checkpoint, request.req, moved, start)
+        rt.seams("verify.before", None, request=request, tokens=tokens)
+        padding = rt.memory.write_padding(seq) if k < rt.config.k else None
+        if padding is not None:
+            yield rt.copied(StateCopy, request.req, padding, start)
         rows = VerifyOutput()
         picks: list[int] = []
         for event in run_rows(rt, request, tokens, rows, lambda logits, row: self._pick(request, logits, row)):
@@ -291,8 +302,11 @@ class Scheduler:
             yield from lifecycle.finish(rt, request, "length", alarm.name)
 
     def _observe(self, request: ActiveRequest, hidden: Tensor, following: list[int], start: int) -> None:
-        if not request.finished and request.drafter == "mtp":
-            self._rt.drafters["mtp"].observe(request.draft, hidden, following, request.seq.table, start)
+        if request.finished or request.drafter != "mtp" or not following:
+            return
+        if self._rt.digests_on:
+            request.hidden = digest(hidden[len(following) - 1])
+        self._rt.drafters["mtp"].observe(request.draft, hidden, following, request.seq.table, start)
 
     def _pick(self, request: ActiveRequest, logits: Tensor, row: int) -> Pick:
         chosen = pick(logits, request.sampling, request.output_len + row)

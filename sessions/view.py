@@ -1,6 +1,6 @@
 """What everybody looks at: the immutable view of a run after some event. Made by ``sessions.ledger``, read by panes,
 commands, invariants and expressions. Plain frozen data; maps are ``immutables.Map`` so that views share what did not
-change and thousands of them can be kept."""
+change and thousands of them can be kept. The records have no ``__slots__``: ``sessions.evolve`` copies them faster."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from immutables import Map
 from engine.events import Digests, Event, Place, Start, StateCopy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StateFact:
     """Provenance of one place.
 
     ``h_position`` and ``conv_position`` are the tokens its bytes have absorbed, None when nobody wrote it in this
-    epoch. ``h_writer`` and ``conv_writer`` are the sequence numbers of the events that wrote them last (0: never).
-    ``dirty`` is set on live between verify and commit. ``queued`` is True while a copy into it waits on the secondary
-    stream. ``label`` is the ring token position or the prefix key length the place is found under (-1: none).
+    epoch or when that cannot be derived. ``h_owner`` and ``conv_owner`` are the requests whose tokens those are (a fork
+    and a prefix hit adopt the bytes they copy). ``h_writer`` and ``conv_writer`` are the sequence numbers of the events
+    that wrote them last (0: never). ``dirty`` is set on live between verify and commit. ``queued`` is True while a copy
+    into it waits on the secondary stream. ``label`` is the ring token position or the prefix key length the place is
+    found under (-1: none).
     """
 
     place: Place
@@ -44,7 +46,7 @@ class StateFact:
         return self.h_position if self.h_position == self.conv_position else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RingEntry:
     """One live ring entry: label, ring slot, event that recorded it, saved or still only reserved."""
 
@@ -54,7 +56,7 @@ class RingEntry:
     saved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RingFact:
     """The ring of one request, oldest entry first."""
 
@@ -64,9 +66,13 @@ class RingFact:
     evictions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RoundFact:
-    """The running or last round: number, mode (prefill, decode, verify), drafts, picks, accepted rows."""
+    """The running or last round: number, mode (prefill, decode, verify), drafts, picks, accepted rows.
+
+    ``base`` is the cursor when it began, ``rows`` the verify rows absorbed so far, ``min_keep`` what a watchdog asked
+    for in it, ``boundary`` the outputs the policy would keep (-1: no such decision yet). ``phase``: begin, prefill,
+    decode, draft, verify, accept, emit, rollback, end, or decide:drafts, decide:accept, decide:boundary."""
 
     number: int = 0
     mode: str = ""
@@ -78,14 +84,22 @@ class RoundFact:
     source: str = ""
     open: bool = False
     phase: str = ""
+    base: int = -1
+    rows: int = 0
+    min_keep: int = 0
+    boundary: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RequestFact:
-    """One request. ``tokens`` are prompt and outputs; ``marks`` has one letter for each: p prompt, . plain, a accepted
-    draft, b bonus or correction, i injected; upper case when the token is a boundary outside thinking, and a ``think``
-    string of the same length holds t for tokens inside thinking, space otherwise. The last token is the pending one.
-    ``rejected`` are the drafts the last round threw away."""
+    """One request.
+
+    ``tokens`` are prompt and outputs (-1: a token that is not known); the last output is the pending one. ``marks``
+    has one letter for each: p prompt, . plain, a accepted draft, b bonus or correction, i injected; upper case when the
+    token is a boundary outside thinking (N for a plain one). ``think`` holds t where the request was inside thinking
+    after the token, space otherwise. ``status``: queued, running, finished. ``rejected`` are the drafts the last round
+    threw away.
+    """
 
     req: int
     status: str = "queued"
@@ -110,6 +124,7 @@ class RequestFact:
     accepted_by_depth: tuple[int, ...] = ()
     max_tokens: int = 0
     last_rollback: int = 0
+    session: int = 0
 
     @property
     def outputs(self) -> int:
@@ -127,7 +142,7 @@ class RequestFact:
         return self.prompt_len + self.outputs - 1 if self.outputs else self.cursor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PoolFact:
     """Occupancy of a pool: slots, blocks, prefix, ring."""
 
@@ -137,7 +152,7 @@ class PoolFact:
     peak: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PrefixFact:
     """One cached snapshot and the blocks it holds."""
 
@@ -150,10 +165,23 @@ class PrefixFact:
     saved: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class InFlight:
+    """A copy queued since the default stream last waited for the secondary one. ``landed`` may be told before that
+    wait, but only the wait orders it: ``touched`` is the first event that used its places too early (0: none did)."""
+
+    copy: StateCopy
+    landed: bool = False
+    touched: int = 0
+
+
+@dataclass(frozen=True)
 class LedgerView:
     """The run after event ``seq``. ``changed`` holds the keys that the last event touched: ("state", place),
-    ("request", req), ("pool", name), ("block", n), ("prefix", i), ("stream", name), ("counter", name)."""
+    ("request", req), ("slot", n), ("pool", name), ("block", n), ("prefix", i), ("stream", name), ("counter", name).
+
+    ``queued`` are copies whose bytes are not there yet, ``in_flight`` those no Sync has covered yet. ``lingering`` are
+    finished requests that still hold a slot or blocks, ``leaked`` those that did so when a later round began."""
 
     seq: int = 0
     round: int = 0
@@ -167,6 +195,9 @@ class LedgerView:
     block_refs: Map[int, int] = Map()
     prefixes: Map[int, PrefixFact] = Map()
     queued: tuple[StateCopy, ...] = ()
+    in_flight: tuple[InFlight, ...] = ()
+    lingering: tuple[int, ...] = ()
+    leaked: tuple[int, ...] = ()
     texts: Map[int, str] = Map()
     boundaries: Map[int, bool] = Map()
     counters: Map[str, int] = Map()

@@ -429,6 +429,14 @@ class Script:
         self._copy(ev.RingSave, told, src, Place("ring", told.slot, index), token_position=position)
 
     def _reserve(self, told: Told, count: int) -> None:
+        for index in range(told.cursor // 4, min(len(told.blocks), -(-(told.cursor + count) // 4))):
+            shared = told.blocks[index]
+            if self.refs[shared] > 1:
+                fresh = self.free_blocks.pop(0)
+                self.refs[shared] -= 1
+                self.refs[fresh] = 1
+                told.blocks[index] = fresh
+                self.put(ev.KvCopy, told.req, src=shared, dst=fresh, tokens=max(0, told.cursor - index * 4))
         need = -(-(told.cursor + count) // 4) - len(told.blocks)
         if need > 0:
             fresh = tuple(self.free_blocks[:need])

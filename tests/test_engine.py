@@ -9,7 +9,7 @@ import pytest
 from engine_helpers import PROMPT, live, make_engine, of, rounds, run, start, tokens, until_outputs
 
 from engine import events as ev
-from engine.drafters import NoDrafter
+from engine.drafters import MtpDrafter
 from engine.engine import Engine
 from engine.events import Action, Event, Place, action_from_dict, event_from_dict, to_dict
 from engine.runtime import EngineRefusal
@@ -68,11 +68,11 @@ def test_taken_actions_replay_without_drafter_and_without_a_person() -> None:
     done = script(engine, 5, 80)
     again = make_engine()
 
-    class Silent(NoDrafter):
+    class Silent(MtpDrafter):
         def propose(self, *_: object) -> tuple[int, ...]:
             raise AssertionError("a recorded round must not ask the drafter")
 
-    again.rt.drafters["mtp"] = Silent()
+    again.rt.drafters["mtp"] = Silent(again.model, again.rt.seams)
     for action, events in done:
         assert run(again, action_from_dict(json.loads(json.dumps(to_dict(action))))) == events
 

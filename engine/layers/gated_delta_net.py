@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.config import ModelConfig
 from engine.layers.chunked_delta import chunked_delta_rule
 from engine.layers.linear import Projection
-from engine.layers.norms import RowNorm, rms_norm
+from engine.layers.norms import RowNorm
 from engine.weights import LinearWeights
 
 L2_EPS = 1e-6

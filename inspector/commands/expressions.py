@@ -1,0 +1,466 @@
+"""The expression language: one small, safe language for breakpoints, watches, conditions, print and assertions.
+
+Text is parsed by ``ast`` and only a white list of nodes is compiled, into closures over a :class:`Scope`: names of
+``inspector.commands.names``, fields, indices, arithmetic, comparisons, ``and or not in``, ``a if b else c``. There are
+no calls but the listed functions, no powers, no shifts, nothing that loops. Length, depth, node count and the size of
+whole numbers are bounded, so an expression always ends quickly and cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from inspector.commands.errors import ExpressionError
+from inspector.commands.names import FUNCTIONS, NAMES, WORDS, unknown_name
+from inspector.commands.values import (
+    ATTRIBUTES,
+    EVENT_FIELDS,
+    PlaceValue,
+    Scope,
+    Tensors,
+    ValueProblem,
+    attribute,
+    kind_of,
+    plain,
+    show,
+)
+from inspector.text import suggest
+
+MAX_LENGTH = 1000
+MAX_DEPTH = 60
+MAX_NODES = 400
+MAX_WHOLE = 2**63
+
+Code = Callable[[Scope], Any]
+
+_ARITHMETIC: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", operator.truediv),
+    ast.FloorDiv: ("//", operator.floordiv),
+    ast.Mod: ("%", operator.mod),
+}
+_ORDER: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+}
+_SIGNS: dict[type[ast.cmpop], str] = {
+    **{op: sign for op, (sign, _) in _ORDER.items()},
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+_NOT_PART: dict[type[ast.AST], str] = {
+    ast.Lambda: "functions cannot be defined",
+    ast.Pow: "powers are not part of the language",
+    ast.LShift: "shifts are not part of the language",
+    ast.RShift: "shifts are not part of the language",
+    ast.ListComp: "loops are not part of the language",
+    ast.GeneratorExp: "loops are not part of the language",
+    ast.SetComp: "loops are not part of the language",
+    ast.DictComp: "loops are not part of the language",
+    ast.NamedExpr: "values cannot be assigned",
+    ast.JoinedStr: "formatted texts are not part of the language",
+    ast.Dict: "maps are not part of the language",
+    ast.Set: "sets are not part of the language",
+    ast.Starred: "stars are not part of the language",
+    ast.Await: "await is not part of the language",
+    ast.Yield: "yield is not part of the language",
+}
+
+
+class Expression:
+    """A compiled expression: ``value(scope)``, ``true(scope)``, ``sides(scope)``.
+
+    ``names`` are the words it uses; ``heavy`` tells that it reads tensors.
+    """
+
+    __slots__ = ("_code", "_sides", "heavy", "names", "source")
+
+    def __init__(self, source: str, code: Code, sides: list[tuple[str, Code]], names: frozenset[str], heavy: bool):
+        self.source, self._code, self._sides, self.names, self.heavy = source, code, sides, names, heavy
+
+    def value(self, scope: Scope) -> Any:
+        """Raises ExpressionError: division by zero, a kind of value that does not fit, tensors that are not there."""
+        return self._code(scope)
+
+    def plain(self, scope: Scope) -> Any:
+        """The value as a number, text, truth value, list or fact that can be compared with an earlier one."""
+        try:
+            return plain(self._code(scope), scope)
+        except ValueProblem as error:
+            raise ExpressionError(str(error), self.source) from None
+
+    def true(self, scope: Scope) -> bool:
+        return truth(self._code(scope))
+
+    def show(self, scope: Scope) -> str:
+        """The value as one line."""
+        try:
+            return show(self._code(scope), scope)
+        except ValueProblem as error:
+            raise ExpressionError(str(error), self.source) from None
+
+    def sides(self, scope: Scope) -> list[tuple[str, str]]:
+        """(source, value) of both sides of the comparisons at the top, for the report of a failed assertion."""
+        return [(source, _shown(code, scope)) for source, code in self._sides]
+
+
+def _shown(code: Code, scope: Scope) -> str:
+    try:
+        return show(code(scope), scope)
+    except ValueError as error:
+        return f"({error})"
+
+
+def truth(value: Any) -> bool:
+    """A place counts as true when it has a slot; everything else as in Python."""
+    if isinstance(value, PlaceValue):
+        return value.place is not None
+    return bool(value)
+
+
+def compile_expression(source: str) -> Expression:
+    """Parse and check ``source``.
+
+    Raises:
+        ExpressionError: too long, too deep, not of the language, or a name that is not there (with a suggestion).
+    """
+    source = source.strip()
+    if not source:
+        raise ExpressionError("an expression is missing", source)
+    if len(source) > MAX_LENGTH:
+        raise ExpressionError(f"an expression has at most {MAX_LENGTH} characters, this one {len(source)}", source)
+    _check_brackets(source)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source, mode="eval")
+    except SyntaxError as error:
+        column = min(max((error.offset or 1) - 1, 0), max(len(source) - 1, 0))
+        raise ExpressionError(f"not an expression: {error.msg}", source, column) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise ExpressionError("not an expression", source) from None
+    _check_size(tree, source)
+    compiler = _Compiler(source)
+    code = compiler.code(tree.body)
+    return Expression(source, code, compiler.sides(tree.body), frozenset(compiler.names), compiler.heavy)
+
+
+def _check_brackets(source: str) -> None:
+    """Before ``ast`` sees it: its own limit on nesting is far higher, and its errors are not sentences."""
+    depth = 0
+    for column, char in enumerate(source):
+        if char in "([{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ExpressionError(f"nested deeper than {MAX_DEPTH}", source, column)
+        elif char in ")]}":
+            depth -= 1
+
+
+def _check_size(tree: ast.AST, source: str) -> None:
+    level: list[ast.AST] = [tree]
+    depth = count = 0
+    while level:
+        depth += 1
+        count += len(level)
+        if depth > MAX_DEPTH or count > MAX_NODES:
+            raise ExpressionError(f"too large: at most {MAX_DEPTH} levels and {MAX_NODES} terms", source)
+        level = [child for node in level for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+
+
+class _Compiler:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.names: set[str] = set()
+        self.heavy = False
+
+    # ------------------------------------------------------------------------------------------------- structure
+
+    def code(self, node: ast.expr) -> Code:
+        method = getattr(self, "_" + type(node).__name__.lower(), None)
+        if method is None:
+            raise self.error(node, _NOT_PART.get(type(node), f"{type(node).__name__} is not part of the language"))
+        made: Code = method(node)
+        return made
+
+    def column(self, node: ast.AST) -> int:
+        offset = getattr(node, "col_offset", 0)
+        return len(self.source.encode()[:offset].decode(errors="replace"))
+
+    def error(self, node: ast.AST, what: str) -> ExpressionError:
+        return ExpressionError(what, self.source, self.column(node))
+
+    def part(self, node: ast.expr) -> str:
+        return ast.get_source_segment(self.source, node) or ast.unparse(node)
+
+    def sides(self, node: ast.expr) -> list[tuple[str, Code]]:
+        if isinstance(node, ast.BoolOp):
+            return [side for value in node.values for side in self.sides(value)]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return self.sides(node.operand)
+        if isinstance(node, ast.Compare):
+            operands = [node.left, *node.comparators]
+            return [(self.part(item), self.code(item)) for item in operands if not _literal(item)]
+        return [] if _literal(node) else [(self.part(node), self.code(node))]
+
+    # ---------------------------------------------------------------------------------------------------- leaves
+
+    def _constant(self, node: ast.Constant) -> Code:
+        value = node.value
+        if not isinstance(value, (bool, int, float, str)) and value is not None:
+            raise self.error(node, f"{type(value).__name__} values are not part of the language")
+        if isinstance(value, int) and abs(value) >= MAX_WHOLE:
+            raise self.error(node, "the number is too large")
+        return lambda scope: value
+
+    def _name(self, node: ast.Name) -> Code:
+        if node.id in WORDS:
+            word = WORDS[node.id]
+            return lambda scope: word
+        name = NAMES.get(node.id)
+        if name is None:
+            if node.id in FUNCTIONS:
+                raise self.error(node, f"{node.id} is a function: {FUNCTIONS[node.id].form}")
+            raise self.error(node, unknown_name(node.id))
+        self.names.add(node.id)
+        return self.guard(node, name.read)
+
+    def guard(self, node: ast.AST, code: Code) -> Code:
+        """``code``, with the place of ``node`` added to whatever it cannot do."""
+        source, column = self.source, self.column(node)
+
+        def guarded(scope: Scope) -> Any:
+            try:
+                return code(scope)
+            except ValueProblem as error:
+                raise ExpressionError(str(error), source, column) from None
+
+        return guarded
+
+    def _tuple(self, node: ast.Tuple | ast.List) -> Code:
+        items = [self.code(item) for item in node.elts]
+        return lambda scope: tuple(plain(item(scope), scope) for item in items)
+
+    _list = _tuple
+
+    # ------------------------------------------------------------------------------------- fields, indices, calls
+
+    def _attribute(self, node: ast.Attribute) -> Code:
+        base, name = self.code(node.value), node.attr
+        keyed = isinstance(node.value, ast.Name) and node.value.id in ("pools", "counters")
+        if isinstance(node.value, ast.Name) and node.value.id == "event" and name not in EVENT_FIELDS:
+            raise self.error(node, f'no event has a field "{name}".{suggest(name, EVENT_FIELDS)}')
+        if not keyed and name not in ATTRIBUTES:
+            raise self.error(node, f'there is no field "{name}".{suggest(name, ATTRIBUTES)}')
+        if name in ("h", "conv"):
+            self.heavy = True
+        if keyed:
+            return self.guard(node, lambda scope: _entry(base(scope), name))
+        return self.guard(node, lambda scope: attribute(base(scope), name, scope))
+
+    def _subscript(self, node: ast.Subscript) -> Code:
+        base = self.code(node.value)
+        if isinstance(node.slice, ast.Slice):
+            bounds = [self.code(b) if b is not None else None for b in (node.slice.lower, node.slice.upper)]
+            if node.slice.step is not None:
+                raise self.error(node.slice, "a slice has no step here")
+            low, high = bounds
+            return self.guard(
+                node,
+                lambda scope: _cut(base(scope), low(scope) if low else None, high(scope) if high else None),
+            )
+        index = self.code(node.slice)
+        return self.guard(node, lambda scope: _entry(base(scope), plain(index(scope), scope)))
+
+    def _call(self, node: ast.Call) -> Code:
+        if not isinstance(node.func, ast.Name):
+            raise self.error(node, "only the functions of the language can be called")
+        function = FUNCTIONS.get(node.func.id)
+        if function is None:
+            hint = "it is a name, not a function" if node.func.id in NAMES else suggest(node.func.id, FUNCTIONS).strip()
+            raise self.error(node, f'there is no function "{node.func.id}". {hint}'.rstrip())
+        if node.keywords:
+            raise self.error(node, "arguments are given by place, not by name")
+        if not function.low <= len(node.args) <= function.high:
+            raise self.error(node, f"{node.func.id} is called as {function.form}")
+        args = [self.code(arg) for arg in node.args]
+        call = function.call
+        self.names.add(node.func.id)
+        if function.heavy:
+            self.heavy = True
+        return self.guard(node, lambda scope: call(scope, *(arg(scope) for arg in args)))
+
+    # ------------------------------------------------------------------------------------------------- operators
+
+    def _boolop(self, node: ast.BoolOp) -> Code:
+        values = [self.code(value) for value in node.values]
+        if isinstance(node.op, ast.And):
+            return lambda scope: all(truth(value(scope)) for value in values)
+        return lambda scope: any(truth(value(scope)) for value in values)
+
+    def _ifexp(self, node: ast.IfExp) -> Code:
+        test, yes, no = self.code(node.test), self.code(node.body), self.code(node.orelse)
+        return lambda scope: yes(scope) if truth(test(scope)) else no(scope)
+
+    def _unaryop(self, node: ast.UnaryOp) -> Code:
+        value = self.code(node.operand)
+        if isinstance(node.op, ast.Not):
+            return lambda scope: not truth(value(scope))
+        if not isinstance(node.op, (ast.USub, ast.UAdd)):
+            raise self.error(node, "bit operations are not part of the language")
+        negate = isinstance(node.op, ast.USub)
+
+        def sign(scope: Scope) -> Any:
+            number = plain(value(scope), scope)
+            if number is None:
+                return None
+            if not isinstance(number, (int, float)):
+                raise ValueProblem(f"a sign needs a number, not {kind_of(number)}")
+            return -number if negate else +number
+
+        return self.guard(node, sign)
+
+    def _binop(self, node: ast.BinOp) -> Code:
+        known = _ARITHMETIC.get(type(node.op))
+        if known is None:
+            raise self.error(node, _NOT_PART.get(type(node.op), "bit operations are not part of the language"))
+        sign, operate = known
+        left, right = self.code(node.left), self.code(node.right)
+
+        def compute(scope: Scope) -> Any:
+            return _arithmetic(sign, operate, plain(left(scope), scope), plain(right(scope), scope))
+
+        return self.guard(node, compute)
+
+    def _compare(self, node: ast.Compare) -> Code:
+        operands = [self.code(item) for item in (node.left, *node.comparators)]
+        # A comparison with the word none asks whether something is there; any other one with none is false.
+        words = [
+            (isinstance(item, ast.Constant) and item.value is None)
+            or (isinstance(item, ast.Name) and item.id == "none")
+            for item in (node.left, *node.comparators)
+        ]
+        ops = list(node.ops)
+
+        def compare(scope: Scope) -> bool:
+            left = plain(operands[0](scope), scope)
+            for i, op in enumerate(ops):
+                right = plain(operands[i + 1](scope), scope)
+                if not _holds(op, left, right, words[i] or words[i + 1]):
+                    return False
+                left = right
+            return True
+
+        return self.guard(node, compare)
+
+
+def _literal(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.Name) and node.id in WORDS)
+
+
+def _arithmetic(sign: str, operate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    if left is None or right is None:
+        return None
+    if sign == "+" and isinstance(left, str) and isinstance(right, str) and len(left) + len(right) <= 10_000:
+        return left + right
+    if sign == "+" and isinstance(left, tuple) and isinstance(right, tuple) and len(left) + len(right) <= 100_000:
+        return left + right
+    if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
+        raise ValueProblem(f'"{sign}" needs two numbers, found {kind_of(left)} and {kind_of(right)}')
+    try:
+        result = operate(left, right)
+    except ZeroDivisionError:
+        raise ValueProblem(f"division by zero: {left} {sign} {right}") from None
+    except OverflowError:
+        raise ValueProblem("the number is too large") from None
+    if isinstance(result, int) and abs(result) >= MAX_WHOLE:
+        raise ValueProblem("the number is too large")
+    return result
+
+
+def _holds(op: ast.cmpop, left: Any, right: Any, asks_none: bool) -> bool:
+    if isinstance(op, (ast.Is, ast.IsNot)) and not asks_none:
+        raise ValueProblem('"is" compares with none only; use == for values')
+    if asks_none:
+        same = left is None and right is None
+        if isinstance(op, (ast.Eq, ast.Is)):
+            return same
+        if isinstance(op, (ast.NotEq, ast.IsNot)):
+            return not same
+        return False
+    if left is None or right is None:
+        return False
+    if isinstance(op, ast.Eq):
+        return bool(left == right)
+    if isinstance(op, ast.NotEq):
+        return bool(left != right)
+    if isinstance(op, (ast.In, ast.NotIn)):
+        if not isinstance(right, (tuple, str)) or (isinstance(right, str) and not isinstance(left, str)):
+            raise ValueProblem(
+                f'"in" looks into a list, or for a text in a text, not {kind_of(left)} in {kind_of(right)}'
+            )
+        return (left in right) is isinstance(op, ast.In)
+    sign, order = _ORDER[type(op)]
+    numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
+    if numbers or (type(left) is type(right) and isinstance(left, (str, tuple))):
+        try:
+            return bool(order(left, right))
+        except TypeError:
+            pass
+    raise ValueProblem(f'"{sign}" cannot order {kind_of(left)} and {kind_of(right)}')
+
+
+def _entry(base: Any, index: Any) -> Any:
+    """``base[index]``: an item of a list, a character, an entry of a map, a layer of a tensor, an index inside it."""
+    if base is None or index is None:
+        return None
+    if isinstance(base, Tensors):
+        numbers = index if isinstance(index, tuple) else (index,)
+        if not numbers or not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
+            raise ValueProblem(
+                "a tensor is indexed by whole numbers: h[layer], h[layer, head], h[layer][head, row, col]"
+            )
+        if base.layer is None:
+            return Tensors(base.place, base.part, numbers[0], tuple(numbers[1:]))
+        return Tensors(base.place, base.part, base.layer, base.index + numbers)
+    if isinstance(base, (tuple, str)):
+        if isinstance(index, bool) or not isinstance(index, int):
+            raise ValueProblem(f"an index is a whole number, not {kind_of(index)}")
+        if not -len(base) <= index < len(base):
+            return None
+        return base[index]
+    get = getattr(base, "get", None)
+    if get is None or not isinstance(index, (str, int)):
+        raise ValueProblem(f"{kind_of(base)} has no entries")
+    found = get(index)
+    if found is None and index not in base:
+        keys = [str(key) for key in sorted(base)]
+        if keys and isinstance(index, str) and any(isinstance(value, int) for value in base.values()):
+            return 0
+        raise ValueProblem(
+            f'there is no "{index}" here.{suggest(str(index), keys)} There is: {", ".join(keys) or "nothing"}'
+        )
+    return found
+
+
+def _cut(base: Any, low: Any, high: Any) -> Any:
+    if base is None:
+        return None
+    if not isinstance(base, (tuple, str)):
+        raise ValueProblem(f"{kind_of(base)} cannot be cut")
+    for bound in (low, high):
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
+            raise ValueProblem("the bounds of a slice are whole numbers")
+    return base[low:high]

@@ -1,0 +1,208 @@
+"""Looks at facts: values, tables, where one is, who wrote what, why something is wrong. All need nothing but the record."""
+
+from __future__ import annotations
+
+from engine.events import Event, Place
+from inspector.commands.access import touches
+from inspector.commands.errors import CommandError, UsageError
+from inspector.commands.expressions import compile_expression
+from inspector.commands.groups.info import TOPICS
+from inspector.commands.parser import split_commas
+from inspector.commands.places import PlaceSpec
+from inspector.commands.registry import Arg, Args, Context, Registry, Result
+from inspector.commands.render import place_of, positions, request_line
+from inspector.describe import describe, token_text
+from inspector.text import plural, visible
+from sessions.finding import Finding
+
+
+def register(registry: Registry) -> None:
+    registry.command(
+        "print", "look", "value of expressions", Arg("expr", "rest", "EXPR, ..."),
+        aliases=("p",), example="print cursor, position, skew",
+        details='"help names" lists the names, "help functions" the functions.',
+    )(_print)  # fmt: skip
+    registry.command(
+        "display", "look", "show an expression after every movement; alone: show all now",
+        Arg("expr", "rest", "an expression", optional=True), aliases=("disp",), example="display accepted",
+    )(_display)  # fmt: skip
+    registry.command(
+        "undisplay", "look", "stop showing", Arg("displays", "count", "numbers; nothing means all", optional=True,
+                                                 repeated=True), example="undisplay 1",
+    )(_undisplay)  # fmt: skip
+    registry.command(
+        "info", "look", "tables of facts",
+        Arg("topic", "choice", "what", choices=tuple(TOPICS)),
+        Arg("which", "rest", "a number, range or name, where the topic has one", optional=True),
+        aliases=("inf",), example="info ring",
+        details="\n".join(f"  {name:<12} {about}" for name, (about, _) in TOPICS.items()),
+    )(_info)  # fmt: skip
+    registry.command("where", "look", "where one is: source, event, request, round", aliases=("bt",), example="where")(_where)
+    registry.command(
+        "last", "look", "the event that last wrote a place, and the one before it",
+        Arg("place", "place", "live, checkpoint, step 1, ring 2.conv, prefix 0"),
+        aliases=("l",), example="last live",
+        details="goto @N goes there, back comes back.",
+    )(_last)  # fmt: skip
+    registry.command(
+        "why", "look", "explain the broken invariant at (or last before) now", aliases=("explain",), example="why",
+    )(_why)  # fmt: skip
+    registry.command(
+        "list", "look", "tokens around the end (or an index) with their marks",
+        Arg("what", "choice", "tokens, events", optional=True, default="tokens", choices=("tokens", "events")),
+        Arg("at", "count", "index of a token, or an event number", optional=True),
+        aliases=("ls",), example="list tokens",
+    )(_list)  # fmt: skip
+
+
+def _print(ctx: Context, args: Args) -> Result:
+    scope = ctx.debugger.scope()
+    values = []
+    for source in split_commas(args["expr"]):
+        expression = compile_expression(source)
+        ctx.say(f"{source} = {expression.show(scope)}")
+        values.append(expression.value(scope))
+    return ctx.result(data=tuple(values))
+
+
+def _display(ctx: Context, args: Args) -> Result:
+    debugger = ctx.debugger
+    if args["expr"]:
+        debugger.add_display(compile_expression(args["expr"]))
+        ctx.say(debugger.display_lines()[-1])
+        return ctx.result(changed=("displays",))
+    ctx.say(*(debugger.display_lines() or ["nothing is displayed"]))
+    return ctx.result()
+
+
+def _undisplay(ctx: Context, args: Args) -> Result:
+    displays = ctx.debugger.displays
+    numbers = args["displays"] or list(displays)
+    for number in numbers:
+        if number not in displays:
+            raise CommandError(f"there is no display {number}; displays: {', '.join(map(str, displays)) or 'none'}")
+    for number in set(numbers):
+        del displays[number]
+    return ctx.result(changed=("displays",))
+
+
+def _info(ctx: Context, args: Args) -> Result:
+    lines = TOPICS[args["topic"]][1](ctx.debugger, args["which"] or "")
+    limit = ctx.debugger.settings.lines
+    ctx.say(*lines[: limit + 1])
+    if len(lines) > limit + 1:
+        ctx.say(f"... {len(lines) - limit - 1:,} more (set lines N shows more)")
+    return ctx.result()
+
+
+def _where(ctx: Context, args: Args) -> Result:
+    debugger = ctx.debugger
+    timeline, view = debugger.timeline, debugger.view
+    ctx.say(f"{timeline.source} {visible(debugger.name) or visible(view.start.model)}".rstrip())
+    ctx.say(f"  {place_of(timeline)}")
+    request = view.requests.get(debugger.request)
+    if request is not None:
+        ctx.say(f"  {request_line(view, request)}")
+        state = request.round
+        if state.number:
+            drafts = " ".join(token_text(view, token) for token in state.drafts) or "none"
+            accepted = f", {state.accepted} of {state.k} rows accepted" if state.accepted else ""
+            ctx.say(f"  round {state.number} since event {state.first}: {state.mode}, drafts {drafts}{accepted}")
+    if view.last is not None:
+        ctx.say(f"  {describe(view.last, view)}")
+    for name, seq in sorted(timeline.bookmarks.items()):
+        if seq == timeline.now:
+            ctx.say(f"  bookmark '{visible(name)}")
+    ctx.say(*(f"  ! {finding.name}: {visible(finding.text)}" for finding in timeline.findings(timeline.now, timeline.now)))
+    return ctx.result()
+
+
+def _last(ctx: Context, args: Args) -> Result:
+    debugger = ctx.debugger
+    spec: PlaceSpec = args["place"]
+    place, seq = debugger.place(spec)
+    writers = _writers(ctx, place, spec.part, seq, 2)
+    shown = f"{place}{'.' + spec.part if spec.part else ''}"
+    if not writers:
+        raise CommandError(f"{shown} was never written up to event {seq}")
+    view = debugger.timeline.view_at(seq)
+    ctx.say(f"{shown}: position {positions(view.states.get(place))}, last written by")
+    ctx.say(*(f"  {describe(event, view)}" for event in writers))
+    return ctx.result(data=writers[0].seq)
+
+
+def _writers(ctx: Context, place: Place, part: str, seq: int, most: int) -> list[Event]:
+    """The last events that wrote a place, newest first; the ledger says where the newest one is."""
+    timeline = ctx.debugger.timeline
+    found: list[Event] = []
+    at = seq
+    while at >= timeline.first and len(found) < most:
+        fact = timeline.view_at(at).states.get(place)
+        if fact is None:
+            break
+        writer = {"h": fact.h_writer, "conv": fact.conv_writer}.get(part, max(fact.h_writer, fact.conv_writer))
+        if writer <= 0:
+            break
+        found.append(timeline.event(writer))
+        at = writer - 1
+    return found
+
+
+def _finding(ctx: Context) -> Finding:
+    timeline = ctx.debugger.timeline
+    stop = ctx.debugger.last_stop
+    found = timeline.findings(None, timeline.now)
+    here = [finding for finding in found if finding.seq == timeline.now]
+    if not here and stop is not None and stop.finding is not None and stop.seq == timeline.now:
+        here = [stop.finding]
+    if not here and not found:
+        raise CommandError(f"no invariant is broken up to event {timeline.now}")
+    return (here or found[-1:])[0]
+
+
+def _why(ctx: Context, args: Args) -> Result:
+    debugger = ctx.debugger
+    finding = _finding(ctx)
+    view = debugger.timeline.view_at(finding.seq)
+    who = f" of r{finding.req}" if finding.req >= 0 else ""
+    ctx.say(f"{finding.name}{who}, since event {finding.seq}" + (f", at {finding.where}" if finding.where else ""))
+    ctx.say(f"  {visible(finding.text)}")
+    ctx.say(f"  expected {visible(finding.expected) or '-'}, found {visible(finding.found) or '-'}")
+    invariant = debugger.invariants.get(finding.name)
+    if invariant is not None:
+        ctx.say(f"  rule: {invariant.sentence}", f"  usual cause: {invariant.usual_cause}")
+    ctx.say(f"  broken by {describe(debugger.timeline.event(finding.seq), view)}")
+    place = _place_of(finding, ctx)
+    if place is not None:
+        for part in ("h", "conv"):
+            writers = _writers(ctx, place, part, finding.seq, 1)
+            if writers:
+                ctx.say(f"  {place}.{part} last written by {describe(writers[0], view)}")
+    others = debugger.timeline.findings(None, debugger.timeline.now)
+    if len(others) > 1:
+        ctx.say(f"  {plural(len(others), 'finding')} up to now: info findings")
+    return ctx.result(data=finding)
+
+
+def _place_of(finding: Finding, ctx: Context) -> Place | None:
+    """The place a finding is about: named by it, else the live state of its request."""
+    try:
+        return Place.from_text(finding.where.split(" ")[0]) if finding.where else None
+    except ValueError:
+        request = ctx.debugger.timeline.view_at(finding.seq).requests.get(finding.req)
+        return Place("live", request.slot) if request is not None and request.slot >= 0 else None
+
+
+def _list(ctx: Context, args: Args) -> Result:
+    if args["what"] == "events":
+        at = ctx.debugger.timeline.now if args["at"] is None else args["at"]
+        ctx.say(*TOPICS["events"][1](ctx.debugger, f"{max(1, at - 10)} {at + 10}"))
+        return ctx.result()
+    request = ctx.debugger.current()
+    limit = ctx.debugger.settings.lines
+    high = len(request.tokens) if args["at"] is None else min(len(request.tokens), args["at"] + limit // 2)
+    low = max(0, high - limit)
+    if args["at"] is not None and args["at"] >= len(request.tokens):
+        raise UsageError(f"r{request.req} has {len(request.tokens)} tokens; the last is {len(request.tokens) - 1}")
+    ctx.say(*TOPICS["tokens"][1](ctx.debugger, f"{low} {high - 1}"))
+    return ctx.result()

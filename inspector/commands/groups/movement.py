@@ -1,0 +1,122 @@
+"""Movement: through events, tokens, rounds, chunks and requests, forwards and backwards; to an instant; to a stop."""
+
+from __future__ import annotations
+
+from inspector.commands.errors import UsageError
+from inspector.commands.groups.common import Predicate, move, say_stop, stop_result, walk_units
+from inspector.commands.locations import parse_location
+from inspector.commands.places import When
+from inspector.commands.registry import Arg, Args, Context, Registry, Result
+from inspector.commands.stops import StopPoint
+from sessions.timeline import Stop
+
+COUNT = Arg("count", "times", "how many", optional=True, default=1)
+UNITS = (
+    # name, unit, what, aliases, reverse aliases, example
+    ("step", "token", "one token", ("s",), ("S", "rs"), "step 5"),
+    ("event", "event", "one engine event", ("i", "stepi", "si"), ("I", "ri", "rsi"), "event 3"),
+    ("next", "round", "one speculative round", ("n",), ("N", "rn"), "next"),
+    ("chunk", "chunk", "to the next prefill chunk boundary", ("o", "nexti"), ("O", "ro"), "chunk"),
+    ("finish", "request", "to the end of the request (back: to its start)", ("f", "fin"), ("F", "rf"), "finish"),
+)
+
+
+def register(registry: Registry) -> None:
+    for name, unit, what, aliases, backwards, example in UNITS:
+        registry.command(
+            name, "move", f"go {what} on (with rev: back)", COUNT,
+            aliases=aliases, rev_aliases=backwards, example=example, reversible=True, repeats=True,
+            details=(
+                "At the live edge a forward step executes, before it a step moves. "
+                f"rev {name} goes back, which changes nothing. Enabled stops end it early."
+            ),
+        )(_unit(unit))  # fmt: skip
+    registry.command(
+        "continue", "move", "run to the next stop (with rev: back to the last one before now)", COUNT,
+        aliases=("c", "cont"), rev_aliases=("C", "rc"), example="continue", reversible=True, repeats=True,
+        details="Ends at a stop, at a broken invariant, when nothing is left to run, or at the limit (set limit N).",
+    )(_continue)  # fmt: skip
+    registry.command(
+        "until", "move", "run until a place or a condition, as break takes it",
+        Arg("where", "rest", "an event kind, @1043, pos 318, a token, a place, or an expression"),
+        aliases=("u", "advance"), rev_aliases=("ru",), example="until pos 20", reversible=True, repeats=True,
+        details="Other stops end it too. With rev: back to the last event for which it holds.",
+    )(_until)  # fmt: skip
+    registry.command(
+        "goto", "move", "go to an event, a bookmark, start or end",
+        Arg("when", "when", "@1043, 'a, start, end"),
+        aliases=("g", "seek"), example="goto @12",
+        details="Moves only: nothing is executed and nothing is changed. end is the live edge.",
+    )(_goto)  # fmt: skip
+    registry.command(
+        "back", "move", "to where the last movement came from (jump list)", COUNT, aliases=("<",), example="back",
+    )(_back)  # fmt: skip
+    registry.command("forward", "move", "undo back", COUNT, aliases=(">", "fwd"), example="forward")(_forward)
+    registry.command(
+        "restart", "move", "to the first event", aliases=("r",), example="restart",
+        details="The same as goto start: the run stays recorded, walk on from there.",
+    )(lambda ctx, args: _goto(ctx, {"when": When("start")}))  # fmt: skip
+
+
+def _unit(unit: str):  # type: ignore[no-untyped-def]
+    def run(ctx: Context, args: Args) -> Result:
+        return stop_result(ctx, walk_units(ctx, unit, args["count"]))
+
+    return run
+
+
+def _continue(ctx: Context, args: Args) -> Result:
+    stop: Stop | None = None
+    for _ in range(args["count"]):
+        stop = move(ctx, ctx.debugger.predicate())
+        if stop.reason not in ("stop", "finding"):
+            break
+    assert stop is not None
+    return stop_result(ctx, stop)
+
+
+def _until(ctx: Context, args: Args) -> Result:
+    debugger = ctx.debugger
+    location, condition = parse_location(args["where"], debugger)
+    point = StopPoint(0, "until", location, condition)
+    if point.counts:
+        raise UsageError("until does not count hits; use break ... if hits == N")
+    others = debugger.predicate()
+
+    def ask(before, event, after):  # type: ignore[no-untyped-def]
+        hit = point.ask(before, event, after, debugger.scopes)
+        other = others(before, event, after)
+        return f"until {hit.text}" if hit is not None else other
+
+    predicate: Predicate = ask
+    stop = move(ctx, predicate)
+    if stop.reason == "limit":
+        ctx.say(f"{args['where']}: never so within {debugger.settings.limit:,} events; set limit N allows more")
+    return stop_result(ctx, stop)
+
+
+def _goto(ctx: Context, args: Args) -> Result:
+    debugger = ctx.debugger
+    seq = debugger.instant(args["when"])
+    first, last = debugger.timeline.first, debugger.timeline.last
+    if not first <= seq <= last:
+        raise UsageError(f"event {seq} is not recorded; there are events {first} to {last}")
+    return stop_result(ctx, debugger.timeline.seek(seq))
+
+
+def _back(ctx: Context, args: Args) -> Result:
+    return _jump(ctx, args["count"], back=True)
+
+
+def _forward(ctx: Context, args: Args) -> Result:
+    return _jump(ctx, args["count"], back=False)
+
+
+def _jump(ctx: Context, count: int, back: bool) -> Result:
+    jumps = ctx.debugger.timeline.jumps
+    stop: Stop | None = None
+    for _ in range(count):
+        stop = jumps.back() if back else jumps.forward()
+    assert stop is not None
+    say_stop(ctx, stop)
+    return ctx.result(stop=stop, changed=("now",))

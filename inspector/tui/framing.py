@@ -1,0 +1,182 @@
+"""Frames out of a debugger: everything the panes need of one instant, gathered in the worker."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from inspector.describe import body
+from inspector.tui.frame import EventRow, Frame, Key, Marks, PoolSample, StopRow, difference
+from inspector.tui.ports import DebuggerPort
+from sessions.view import LedgerView
+
+AROUND = 120
+SCAN = 4000
+KEPT_SAMPLES = 400
+FINDINGS_SHOWN = 50
+
+
+class Framer:
+    """Makes frames. Remembers what is dear to work out again (event rows, the marks of the bar, pool history) by event
+    number; forgets it when the branch changes. Belongs to the worker thread."""
+
+    def __init__(self, debugger: DebuggerPort) -> None:
+        self.debugger = debugger
+        self.before: LedgerView = debugger.timeline.view
+        self.changed: frozenset[Key] = frozenset()
+        self.stop = ""
+        self.stop_kind = ""
+        self.running = False
+        self.speed = 0.0
+        self.recording = ""
+        self._rows: dict[int, EventRow] = {}
+        self._branch: int | None = None
+        self._scanned = 0
+        self._rollbacks: list[int] = []
+        self._rounds: list[int] = []
+        self._samples: deque[PoolSample] = deque(maxlen=KEPT_SAMPLES)
+        self._values: dict[str, str] = {}
+
+    def moved(self) -> None:
+        """A step is over: what differs from the view before it is what changed."""
+        view = self.debugger.timeline.view
+        self.changed = difference(self.before, view)
+        self.before = view
+
+    def frame(self) -> Frame:
+        """The present instant."""
+        debugger, timeline = self.debugger, self.debugger.timeline
+        view: LedgerView = timeline.view
+        self._check_branch()
+        self._sample(view)
+        focus = debugger.focus
+        findings = timeline.findings(None, view.seq)
+        changed = difference(self.before, view) if self.running else self.changed
+        invariants = debugger.invariants
+        return Frame(
+            view=view,
+            mode=timeline.mode,
+            source=timeline.source,
+            title=debugger.name,
+            branch=timeline.branch,
+            branches=len(timeline.branches) or 1,
+            first=timeline.first,
+            last=timeline.last,
+            req=debugger.request,
+            layer=-1 if focus.layer is None else focus.layer,
+            head=focus.head or 0,
+            findings=tuple(findings[: -FINDINGS_SHOWN - 1 : -1]),
+            known_findings=len(findings),
+            invariants=len(invariants),
+            stop=self.stop,
+            stop_kind=self.stop_kind,
+            waiting=timeline.waiting,
+            running=self.running,
+            speed=self.speed,
+            stops=self._stops(),
+            events=self.rows(view.seq - AROUND, view.seq + AROUND),
+            marks=self._marks(),
+            history=tuple(sample for sample in self._samples if sample.seq <= view.seq),
+            changed=changed,
+            recording=self.recording,
+        )
+
+    # ------------------------------------------------------------------------------------------------------ events
+
+    def rows(self, low: int, high: int) -> tuple[EventRow, ...]:
+        """Described events ``low`` to ``high``, those that exist."""
+        timeline = self.debugger.timeline
+        low, high = max(low, timeline.first, 1), min(high, timeline.last)
+        known = self._rows
+        missing = [seq for seq in range(low, high + 1) if seq not in known]
+        if missing:
+            if len(known) > 20 * AROUND:
+                known.clear()
+                missing = list(range(low, high + 1))
+            view = timeline.view
+            for event in timeline.events(missing[0], missing[-1]):
+                known[event.seq] = EventRow(event.seq, event.kind, event.req, body(event, view))
+        return tuple(known[seq] for seq in range(low, high + 1) if seq in known)
+
+    # ------------------------------------------------------------------------------------------------------- marks
+
+    def _check_branch(self) -> None:
+        branch = self.debugger.timeline.branch
+        if branch != self._branch:
+            self._branch = branch
+            self._rows.clear()
+            self._scanned, self._rollbacks, self._rounds = 0, [], []
+            self._samples.clear()
+
+    def scan(self) -> bool:
+        """Look at some more events for the timeline bar. True while there are more: a long recording is read a piece
+        at a time, when nobody waits."""
+        timeline = self.debugger.timeline
+        self._check_branch()
+        if self._scanned >= timeline.last:
+            return False
+        low = max(self._scanned + 1, timeline.first)
+        high = min(timeline.last, low + SCAN - 1)
+        for event in timeline.events(low, high):
+            if event.kind == "rollback":
+                self._rollbacks.append(event.seq)
+            elif event.kind == "round":
+                self._rounds.append(event.seq)
+        self._scanned = high
+        return bool(high < timeline.last)
+
+    def _marks(self) -> Marks:
+        timeline = self.debugger.timeline
+        if timeline.last - self._scanned <= SCAN:
+            self.scan()
+        bookmarks = tuple(sorted((seq, name) for name, seq in timeline.bookmarks.items()))
+        keyframes = tuple(sorted(getattr(timeline, "keyframes", ())))
+        return Marks(
+            keyframes=keyframes,
+            bookmarks=bookmarks,
+            rollbacks=tuple(self._rollbacks),
+            findings=tuple(finding.seq for finding in timeline.findings()),
+            rounds=(),
+        )
+
+    def _sample(self, view: LedgerView) -> None:
+        pools = tuple((name, pool.used, pool.total) for name, pool in view.pools.items())
+        samples = self._samples
+        if samples and samples[-1].seq >= view.seq:
+            return
+        if pools:
+            samples.append(PoolSample(view.seq, pools))
+
+    # ------------------------------------------------------------------------------------------------------- stops
+
+    def _stops(self) -> tuple[StopRow, ...]:
+        debugger = self.debugger
+        out: list[StopRow] = []
+        now = debugger.timeline.now
+        for point in debugger.stops:
+            letter = "w" if "watch" in point.kind else "t" if point.kind == "trace" else "b"
+            hit = bool(point.hits) and point.hits[-1] == now
+            out.append(
+                StopRow(f"{letter}{point.number}", f"{point.kind} {point.text}", len(point.hits), hit=hit,
+                        enabled=point.enabled)
+            )  # fmt: skip
+        if not self.running:
+            self._evaluate()
+        for number, expression in debugger.displays.items():
+            value, before = self._shown.get(number, ("", ""))
+            out.append(StopRow(f"d{number}", expression.source, value=value, before=before))
+        return tuple(out)
+
+    @property
+    def _shown(self) -> dict[int, tuple[str, str]]:
+        return {int(name): tuple(text.split("\0"))[:2] for name, text in self._values.items()}  # type: ignore[misc]
+
+    def _evaluate(self) -> None:
+        """Values of the displays now, and what they were at the last stop."""
+        lines = getattr(self.debugger, "display_lines", list)()
+        fresh: dict[str, str] = {}
+        for line in lines:
+            number, _, rest = line.partition(": ")
+            value = rest.rpartition(" = ")[2]
+            old = self._values.get(number, "\0").split("\0")
+            fresh[number] = f"{value}\0{old[0] if old[0] != value else ''}"
+        self._values = fresh

@@ -1,0 +1,58 @@
+"""Small phrases about facts that several panes share."""
+
+from __future__ import annotations
+
+from inspector.tui.frame import Frame
+from inspector.tui.text import Span
+from sessions.view import LedgerView, RequestFact, StateFact
+
+
+def position_spans(state: StateFact | None) -> Span:
+    """``318``, ``319/321`` when h and conv differ, a dash when nobody wrote it."""
+    if state is None or (state.h_position is None and state.conv_position is None):
+        return "–", "faint"
+    if state.h_position == state.conv_position:
+        return str(state.h_position), "text"
+    h = "–" if state.h_position is None else state.h_position
+    conv = "–" if state.conv_position is None else state.conv_position
+    return f"{h}/{conv}", "bad"
+
+
+def last_writer(state: StateFact | None) -> int:
+    """Number of the event that wrote a state last, 0 when none did."""
+    return 0 if state is None else max(state.h_writer, state.conv_writer)
+
+
+def writer_text(frame: Frame, state: StateFact | None) -> str:
+    """``988 commit``: number of the last writer, and its kind when the event is near."""
+    writer = last_writer(state)
+    if not writer:
+        return "–"
+    rows = frame.events
+    if rows and rows[0].seq <= writer <= rows[-1].seq:
+        for row in rows:
+            if row.seq == writer:
+                return f"{writer} {row.kind}"
+    return str(writer)
+
+
+def skew(view: LedgerView, request: RequestFact) -> int:
+    """Largest difference between the positions of h, conv and the KV cursor of a request; 0 without a state."""
+    live = view.live(request.req)
+    if live is None or live.h_position is None or live.conv_position is None:
+        return 0
+    places = (live.h_position, live.conv_position, request.cursor)
+    return max(places) - min(places)
+
+
+def phase_text(frame: Frame) -> str:
+    """``verify, 3 drafts`` or ``verify 2/4``: what the round of the focused request is doing."""
+    request = frame.request
+    if request is None:
+        return ""
+    facts = request.round
+    if facts.open:
+        return f"{facts.mode} · {facts.phase}" if facts.phase and facts.phase != facts.mode else facts.mode
+    if facts.mode == "verify" and facts.accepted:
+        return f"verify {facts.accepted}/{facts.k}"
+    return facts.mode

@@ -1,0 +1,314 @@
+"""What the screen asks of the worker, in words of people: run a line, move the focus, examine, export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.events import Place
+from inspector.tui.frame import Frame
+from inspector.tui.keymaps import KEYMAPS
+from inspector.tui.screens.dialogs import ConfirmDialog
+from inspector.tui.themes import PALETTES
+from inspector.tui.widgets.pane import Target
+
+if TYPE_CHECKING:
+    from inspector.tui.ports import DebuggerPort
+    from inspector.tui.screens.main import MainScreen
+    from inspector.tui.worker import Worker
+
+SPEEDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0, 0.0)
+SCREEN_COMMANDS = ("theme", "keymap", "layout", "speed")
+
+
+class Requests:
+    """Mixed into the app."""
+
+    if TYPE_CHECKING:
+        frame: Frame
+        worker: Worker
+        main: MainScreen
+        memory: Any
+        registry: Any
+        is_open: bool
+        screen_stack: Any
+        _asked_branch: bool
+
+        def set_theme(self, name: str) -> None: ...
+        def use_keymap(self, name: str) -> None: ...
+        def push_screen(self, screen: Any, callback: Any = None) -> Any: ...
+
+    # ------------------------------------------------------------------------------------------------------- lines
+
+    def run_line(self, line: str, key: bool = False) -> None:
+        """Run a command line. An action in the past opens a branch: that is asked for once."""
+        if not key and line:
+            self.memory.typed(line)
+        if self._own(line):
+            return
+        if self.frame.mode == "HISTORY" and not self._asked_branch and self._acts(line):
+            self._ask_branch(line, key)
+            return
+        self.worker.submit(line, quiet=key)
+
+    def _ask_branch(self, line: str, key: bool) -> None:
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._asked_branch = True
+                self.worker.submit(line, quiet=key)
+
+        question = f"{line.split()[0]} at event {self.frame.view.seq} acts in the past: it opens a branch there. "
+        self.push_screen(ConfirmDialog(question + "What is recorded stays as it is. Open a branch?"), answered)
+
+    def _command(self, line: str) -> Any:
+        """The registry's command for a line, or None."""
+        words = line.split()
+        if words[:1] in (["rev"], ["reverse"]):
+            words = words[1:]
+        if not words or self.registry is None:
+            return None
+        try:
+            return self.registry.resolve(words[0])[0]
+        except ValueError:
+            return None
+
+    def _acts(self, line: str) -> bool:
+        command = self._command(line)
+        return command is not None and "past" in command.needs
+
+    def movement(self, line: str) -> bool:
+        """Whether a line moves or acts: its answer is the new frame."""
+        command = self._command(line)
+        return not line or (command is not None and command.group in ("move", "act"))
+
+    def _own(self, line: str) -> bool:
+        """Commands about the screen itself."""
+        word, _, rest = line.strip().partition(" ")
+        rest = rest.strip()
+        if word == "theme" and rest in PALETTES:
+            self.set_theme(rest)
+        elif word == "keymap" and rest in KEYMAPS:
+            self.use_keymap(rest)
+        elif word == "layout" and rest in ("overview", "round", "tensors", "pools"):
+            self.main.set_layout(rest)
+        elif word == "speed":
+            self._set_speed(rest)
+        elif word in ("theme", "keymap", "layout"):
+            known = {"theme": PALETTES, "keymap": KEYMAPS}.get(word, ("overview", "round", "tensors", "pools"))
+            self.note(f"{word} is one of {', '.join(known)}")
+        else:
+            return False
+        return True
+
+    def from_palette(self, action: str) -> None:
+        """An entry of the palette was chosen."""
+        if action.startswith("=") or (action.startswith(":") and not action.endswith(" ")):
+            self.run_line(action[1:])
+        elif action.startswith(":"):
+            self.main.line(action[1:])
+        else:
+            self.main.act(action)
+
+    async def complete(self, line: str) -> Sequence[str]:
+        """Whole lines that ``line`` could become."""
+        words = [*SCREEN_COMMANDS, *(self.registry.words if self.registry is not None else ())]
+        if " " not in line:
+            return sorted(word for word in words if word.startswith(line) and len(word) > 1)
+        head, _, rest = line.partition(" ")
+        choices: Sequence[str] = ()
+        if head == "theme":
+            choices = list(PALETTES)
+        elif head == "keymap":
+            choices = list(KEYMAPS)
+        elif head == "layout":
+            choices = ["overview", "round", "tensors", "pools"]
+        else:
+            command = self._command(line)
+            if command is not None and command.args and isinstance(command.args[0].choices, tuple):
+                choices = command.args[0].choices
+        return [f"{head} {choice}" for choice in choices if choice.startswith(rest)]
+
+    # ----------------------------------------------------------------------------------------------------- running
+
+    def interrupt(self) -> None:
+        """Pause at the next event."""
+        self.worker.interrupt()
+
+    def change_speed(self, faster: bool) -> None:
+        """One step slower or faster; 0 is unlimited."""
+        at = SPEEDS.index(self.worker.speed) if self.worker.speed in SPEEDS else len(SPEEDS) - 1
+        at = max(0, min(len(SPEEDS) - 1, at + (1 if faster else -1)))
+        self._apply_speed(SPEEDS[at])
+
+    def _set_speed(self, text: str) -> None:
+        try:
+            value = 0.0 if text in ("", "max", "off") else float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1e6:
+            self.note("speed is a number of events a second, or max")
+            return
+        self._apply_speed(value)
+
+    def _apply_speed(self, value: float) -> None:
+        self.worker.speed = value
+        self.note(f"running at most {value:g} events a second" if value else "running without a speed limit")
+
+    # ------------------------------------------------------------------------------------------------------- focus
+
+    def move_focus(self, how: str) -> None:
+        """Inward, outward, to the next or the previous request, layer or head."""
+        frame = self.frame
+        layers = frame.view.start.recurrent_layers
+        heads = max(1, frame.view.start.h_shape[0] if frame.view.start.h_shape else 1)
+        requests = tuple(sorted(frame.view.requests.keys()))
+
+        def change(debugger: DebuggerPort) -> None:
+            debugger.set_focus(**moved_focus(debugger.focus, how, frame.req, requests, layers, heads))
+            focus = debugger.focus
+            if focus.layer is not None:
+                part = self.worker.tensors.chosen[1] if self.worker.tensors.chosen else "h"
+                self.worker.tensors.choose(focus.layer, part)
+            level = "head" if focus.head is not None else "layer" if focus.layer is not None else "request"
+            parts = [f"r{debugger.request}"]
+            parts += [f"layer {focus.layer}"] if focus.layer is not None else []
+            parts += [f"head {focus.head}"] if focus.head is not None else []
+            self.worker.framer.stop = f"focus: {', '.join(parts)}   ( ) changes the {level}, u d go out and in"
+            self.worker.framer.stop_kind = "note"
+
+        self.worker.do(change)
+        self.worker.refresh()
+
+    def select(self, target: Target) -> None:
+        """A row was pointed at: its place becomes the one that the tensor pane reads."""
+        kind, value = target
+        if kind == "place" and isinstance(value, Place):
+            self.worker.do(lambda debugger: setattr(self.worker.tensors, "place", value))
+            self.worker.refresh()
+        elif kind == "tensor" and isinstance(value, tuple):
+            layer, part = value
+            self.worker.do(lambda debugger: self.worker.tensors.choose(layer, part))
+            self.worker.refresh()
+
+    def looked_at(self, panes: frozenset[str]) -> None:
+        """Which panes are in sight: tensors are read for those only."""
+        if self.worker.debugger is not None:
+            self.worker.do(lambda debugger: setattr(self.worker.tensors, "wanted", panes))
+
+    def want_events(self, low: int, high: int) -> None:
+        self.worker.want_events(low, high)
+
+    def examine(self, target: Target | None) -> None:
+        """Look into a tensor, or into the first layer of a place."""
+        frame = self.frame
+        layers = frame.view.start.recurrent_layers
+        layer = frame.layer if frame.layer in layers else layers[0] if layers else 0
+        part = "h"
+        place: Place | None = None
+        if target is not None and target[0] == "tensor" and isinstance(target[1], tuple):
+            layer, part = target[1]
+        elif target is not None and isinstance(target[1], Place):
+            place = target[1]
+
+        def change(debugger: DebuggerPort) -> None:
+            if place is not None:
+                self.worker.tensors.place = place
+            debugger.set_focus(layer=layer)
+            self.worker.tensors.choose(layer, part)
+
+        self.worker.do(change)
+        self.worker.refresh()
+
+    def choose_base(self, base: str, target: Target | None) -> None:
+        """Compare live (or the selected place) with a base, in panes 5 and 6 and in words."""
+        place = target[1] if target is not None and isinstance(target[1], Place) else None
+        if base in ("golden", "twin"):
+            self.run_line(f"diff {place or 'live'} {base}")
+            return
+
+        def change(debugger: DebuggerPort) -> None:
+            # the base itself was pointed at: then live is what is compared with it
+            self.worker.tensors.compare(base, None if str(place or "").replace(":", " ") == base else place)
+
+        self.worker.do(change)
+        self.worker.refresh()
+        self.worker.submit(f"diff {place or 'live'} {base}", quiet=True)
+
+    # ------------------------------------------------------------------------------------------------ copy, export
+
+    def command_for(self, pane: str, target: Target | None) -> str:
+        """The command line that shows what a pane shows, here and now."""
+        from inspector.tui.screens.actions import place_words
+
+        at = f"goto @{self.frame.view.seq}"
+        look = {
+            "ring": "info ring",
+            "slots": "info slots",
+            "cursors": "info cursors",
+            "stops": "info stops",
+            "events": "info events",
+            "tokens": "info tokens",
+            "streams": "info streams",
+            "blocks": "info blocks",
+        }.get(pane, "")
+        if target is not None and target[0] == "event":
+            return f"goto @{target[1]}"
+        if target is not None and target[0] in ("place", "tensor"):
+            look = f"print {place_words(target)}" if pane != "tensors" else f"examine {place_words(target)}"
+        return f"{at}; {look}" if look and False else look or at
+
+    def export_choices(self) -> list[tuple[str, str, str]]:
+        """What the registry's export offers."""
+        command = self.registry.get("export") if self.registry is not None and "export" in self.registry.words else None
+        kinds = command.args[0].choices if command is not None and command.args else ()
+        return [(kind, "", f"{kind} ") for kind in kinds] if isinstance(kinds, tuple) else []
+
+    def export(self, choice: str) -> None:
+        """A picture is made here; everything else is a command."""
+        word, _, name = choice.strip().partition(" ")
+        if word == "picture":
+            self._save_picture(name.strip() or f"metrale-inspect-{self.frame.view.seq}.svg")
+        elif name:
+            self.run_line(f"export {choice}")
+        else:
+            self.main.line(f"export {word} ")
+
+    def _save_picture(self, name: str) -> None:
+        try:
+            path = self.save_screenshot(name)  # type: ignore[attr-defined]
+        except OSError as error:
+            self.note(f"{name} cannot be written: {error.strerror or error}")
+        else:
+            self.note(f"picture written: {path}")
+
+    def note(self, text: str) -> None:
+        """A sentence in the stop line, until the next stop."""
+        from dataclasses import replace
+
+        self.frame = replace(self.frame, stop=text, stop_kind="note")
+        if self.is_open:
+            self.main.show(self.frame)
+
+
+def moved_focus(
+    focus: Any, how: str, req: int, requests: tuple[int, ...], layers: tuple[int, ...], heads: int
+) -> dict[str, Any]:
+    """The new focus: request, then layer, then head, from outside to inside."""
+    if how == "in":
+        if focus.layer is None:
+            return {"layer": layers[0]} if layers else {}
+        return {"head": 0} if focus.head is None else {}
+    if how == "out":
+        return {"head": None} if focus.head is not None else {"layer": None} if focus.layer is not None else {"req": None}
+    step = 1 if how == "next" else -1
+    if focus.head is not None:
+        return {"head": (focus.head + step) % heads}
+    if focus.layer is not None and layers:
+        at = layers.index(focus.layer) if focus.layer in layers else 0
+        return {"layer": layers[(at + step) % len(layers)]}
+    if requests:
+        at = requests.index(req) if req in requests else 0
+        return {"req": requests[(at + step) % len(requests)]}
+    return {}
+
+

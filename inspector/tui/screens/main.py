@@ -1,0 +1,263 @@
+"""The main screen: where panes stand, who gets frames, which key does what. Nothing is decided here: keys become
+command lines, frames become pictures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, Horizontal
+from textual.screen import Screen
+from textual.widgets import Static
+
+from inspector.tui.frame import Frame
+from inspector.tui.keymaps import footer_groups
+from inspector.tui.keys import Keys, spell
+from inspector.tui.panes.blocks import BlocksPane
+from inspector.tui.panes.cursors import CursorsPane
+from inspector.tui.panes.events import EventsPane
+from inspector.tui.panes.examine import ExaminePane
+from inspector.tui.panes.output import OutputPane
+from inspector.tui.panes.ring import RingPane
+from inspector.tui.panes.slots import SlotsPane
+from inspector.tui.panes.stops import StopsPane
+from inspector.tui.panes.streams import StreamsPane
+from inspector.tui.panes.tensors import TensorsPane
+from inspector.tui.panes.tokens import TokensPane
+from inspector.tui.screens.actions import Actions
+from inspector.tui.themes import Styles
+from inspector.tui.widgets.bars import LineBar, CursorsBar, KeysBar, StatusBar, StopBar, TimelineBar
+from inspector.tui.widgets.command_line import CommandLine
+from inspector.tui.widgets.pane import Pane
+from inspector.tui.widgets.tabs import TabsBar
+
+if TYPE_CHECKING:
+    from inspector.tui.app import InspectorApp
+
+PANES: dict[str, str] = {
+    "1": "tokens",
+    "2": "ring",
+    "3": "slots",
+    "4": "cursors",
+    "5": "tensors",
+    "6": "examine",
+    "7": "stops",
+    "8": "events",
+    "9": "streams",
+    "0": "blocks",
+}
+LAYOUTS = ("overview", "round", "tensors", "pools")
+NARROW_WIDTH, NARROW_HEIGHT = 100, 32
+WIDE_WIDTH, WIDE_HEIGHT = 160, 48
+TINY_HEIGHT = 16
+
+
+class MainScreen(Actions, Screen[None]):
+    """All panes around one frame."""
+
+    CSS_PATH: ClassVar[str] = "../styles/main.tcss"  # type: ignore[misc]
+    BINDINGS: ClassVar[list[BindingType]] = []
+    AUTO_FOCUS = ""
+    ESCAPE_TO_MINIMIZE = False
+
+    def __init__(self, frame: Frame | None = None) -> None:
+        super().__init__()
+        self.view = frame or Frame()
+        self.layout_name = "overview"
+        self.active = "ring"
+        self.zoomed = False
+        self.extra = ""
+        self.keys: Keys
+
+    @property
+    def debugger_app(self) -> InspectorApp:
+        return cast("InspectorApp", self.app)
+
+    def compose(self) -> ComposeResult:
+        yield StatusBar(id="status")
+        yield TokensPane(id="tokens")
+        yield TabsBar(id="tabs")
+        with Container(id="board"):
+            yield RingPane(id="ring")
+            yield SlotsPane(id="slots")
+            yield CursorsPane(id="cursors")
+            yield TensorsPane(id="tensors")
+            yield ExaminePane(id="examine")
+            yield StopsPane(id="stops")
+            yield EventsPane(id="events")
+            yield StreamsPane(id="streams")
+            yield BlocksPane(id="blocks")
+        yield CursorsBar(id="cursorline")
+        yield OutputPane(id="output")
+        yield TimelineBar(id="timeline")
+        yield StopBar(id="stop")
+        with Horizontal(id="prompt"):
+            yield Static("mtl ›", id="mark", markup=False)
+            yield CommandLine(self.debugger_app.history, self.debugger_app.complete, id="line")
+        yield KeysBar(id="keys")
+
+    def on_mount(self) -> None:
+        self.keys = Keys(self.debugger_app.keymap)
+        # the line takes the focus by its key only, so that Tab walks the panes
+        self.query_one(CommandLine).can_focus = False
+        self.recolour(self.debugger_app.role_styles)
+        self.fit(self.size.width, self.size.height)
+        self.apply_keymap()
+        self.show(self.view)
+        self.query_one("#tokens", Pane).focus()
+
+    # ---------------------------------------------------------------------------------------------------- drawing
+
+    def show(self, frame: Frame) -> None:
+        """Draw a frame."""
+        if frame.mode != self.view.mode:
+            # borders carry the mode: every pane is another picture
+            for pane in self.query(Pane):
+                pane._lines = []
+        self.view = frame
+        for pane in self.query(Pane):
+            pane.show(frame)
+        for bar in self.query(LineBar):
+            bar.show(frame)
+
+    def recolour(self, styles: Styles) -> None:
+        """Another palette for everything."""
+        for pane in self.query(Pane):
+            pane.recolour(styles)
+        for bar in self.query(LineBar):
+            bar.recolour(styles)
+
+    def apply_keymap(self) -> None:
+        """Footer and key state of the app's keymap."""
+        self.keys = Keys(self.debugger_app.keymap)
+        bar = self.query_one(KeysBar)
+        bar.groups = footer_groups(self.debugger_app.keymap, self.size.width < NARROW_WIDTH)
+        bar.redraw()
+
+    def hint(self, *spans: tuple[str, str]) -> None:
+        """Replace the footer until :meth:`hint` is called without anything."""
+        bar = self.query_one(KeysBar)
+        bar.hint = spans
+        bar.redraw()
+
+    # ----------------------------------------------------------------------------------------------------- layout
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.fit(event.size.width, event.size.height)
+        if self.is_mounted:
+            self.apply_keymap()
+
+    @property
+    def narrow(self) -> bool:
+        return self.has_class("narrow")
+
+    def fit(self, width: int, height: int) -> None:
+        """Choose the arrangement for a terminal size: tabs, overview, or everything."""
+        narrow = width < NARROW_WIDTH or height < NARROW_HEIGHT
+        overview = self.layout_name == "overview" and not narrow
+        self.set_class(narrow, "narrow")
+        self.set_class(overview and width >= WIDE_WIDTH and height >= WIDE_HEIGHT, "wide")
+        self.set_class(height < TINY_HEIGHT, "tiny")
+        for name in LAYOUTS[1:]:
+            self.set_class(self.layout_name == name and not narrow, f"layout-{name}")
+        self.place_panes()
+
+    def place_panes(self) -> None:
+        """Show the panes that the layout, the tab, the zoom and the extra view ask for."""
+        zoom = self.zoomed
+        self.set_class(zoom and self.active != "tokens", "zoomed")
+        self.set_class(zoom and self.active == "tokens", "zoom-tokens")
+        plain = not (self.narrow or self.has_class("wide"))
+        for name in ("streams", "blocks"):
+            self.set_class(plain and self.extra == name and self.layout_name == "overview", f"extra-{name}")
+        tab = self.active if self.active != "tokens" else "ring"
+        for name in list(PANES.values())[1:]:
+            self.query_one(f"#{name}").set_class(name == tab, "active")
+        tabs = self.query_one(TabsBar)
+        tabs.active = next(number for number, name in PANES.items() if name == tab)
+        tabs.redraw()
+
+    def open_pane(self, name: str) -> None:
+        """Bring a pane to the front and give it the focus."""
+        self.active = name
+        if name in ("streams", "blocks"):
+            self.extra = name
+        elif name == "stops":
+            self.extra = ""
+        pane = self.query_one(f"#{name}", Pane)
+        if self.zoomed and name == "tokens":
+            self.zoomed = True
+        self.place_panes()
+        pane.focus()
+        self.debugger_app.looked_at(self.visible_panes())
+
+    def visible_panes(self) -> frozenset[str]:
+        """Names of the panes that can be seen now."""
+        return frozenset(
+            name for name in PANES.values() if (pane := self.query_one(f"#{name}")).display and pane.size.height > 2
+        )
+
+    @property
+    def pane(self) -> Pane:
+        """The pane that keys act on."""
+        focused = self.focused
+        return focused if isinstance(focused, Pane) else self.query_one(f"#{self.active}", Pane)
+
+    # ------------------------------------------------------------------------------------------------------- keys
+
+    def on_key(self, event: events.Key) -> None:
+        if isinstance(self.focused, CommandLine):
+            return
+        event.stop()
+        event.prevent_default()
+        outcome = self.keys.feed(spell(event.key, event.character))
+        if outcome.action:
+            self.hint()
+            self.act(outcome.action, outcome.count)
+        elif outcome.awaiting:
+            self.hint((f" {outcome.awaiting} ", "key"), ("…  next key, or escape", "dim"))
+        else:
+            self.hint()
+
+    @on(CommandLine.Entered)
+    def _entered(self, message: CommandLine.Entered) -> None:
+        self.leave_line()
+        if message.search:
+            self.search(message.line)
+        else:
+            self.debugger_app.run_line(message.line)
+
+    @on(CommandLine.Left)
+    def _left(self) -> None:
+        self.leave_line()
+
+    def leave_line(self) -> None:
+        """From the command line back to the pane."""
+        line = self.query_one(CommandLine)
+        line.can_focus = False
+        line.value = ""
+        line.placeholder = ": command   / search   ? help"
+        self.query_one("#mark", Static).update("mtl ›")
+        self.query_one(f"#{self.active}", Pane).focus()
+
+    @on(Pane.Picked)
+    def _picked(self, message: Pane.Picked) -> None:
+        self.picked(message.target, message.act)
+
+    @on(TabsBar.Chosen)
+    def _tab(self, message: TabsBar.Chosen) -> None:
+        self.open_pane(PANES[message.number])
+
+    @on(TimelineBar.Scrubbed)
+    def _scrubbed(self, message: TimelineBar.Scrubbed) -> None:
+        self.debugger_app.run_line(f"goto @{message.seq}")
+
+    @on(EventsPane.Wanted)
+    def _wanted(self, message: EventsPane.Wanted) -> None:
+        self.debugger_app.want_events(message.low, message.high)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        if isinstance(event.widget, Pane) and event.widget.id in PANES.values():
+            self.active = event.widget.id or self.active

@@ -1,0 +1,239 @@
+"""The lines around the panes: where am I (first line), what stopped me, the timeline, the keys."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from rich.segment import Segment
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from inspector.tui.frame import Frame
+from inspector.tui.panes.facts import phase_text, skew
+from inspector.tui.text import Line, Span, between, crop, line_width, pad, visible, width
+from inspector.tui.themes import INK, Styles, owner_role
+
+SEPARATOR: Span = ("  ", "")
+
+
+class LineBar(Widget):
+    """One line made from the frame; repainted only when its spans change."""
+
+    ALLOW_SELECT = False
+    DEFAULT_CSS = "LineBar { height: 1; }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = Frame()
+        self.styles_of = Styles(INK)
+        self.spans: Line = ()
+
+    def line(self, frame: Frame, cells: int) -> Line:
+        """What to show. Pure."""
+        raise NotImplementedError
+
+    def show(self, frame: Frame) -> None:
+        """Take a frame."""
+        self.view = frame
+        self.redraw()
+
+    def redraw(self) -> None:
+        spans = pad(self.line(self.view, self.size.width), self.size.width)
+        if spans != self.spans:
+            self.spans = spans
+            self.refresh()
+
+    def recolour(self, styles: Styles) -> None:
+        self.styles_of = styles
+        self.refresh()
+
+    def on_resize(self) -> None:
+        self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        if y:
+            return Strip.blank(self.size.width)
+        return Strip([Segment(text, self.styles_of(role)) for text, role in self.spans], self.size.width)
+
+
+class StatusBar(LineBar):
+    """First line: LIVE, HISTORY or BRANCH; which run; token, event, round; invariants."""
+
+    def line(self, frame: Frame, cells: int) -> Line:
+        view, request = frame.view, frame.request
+        mode = frame.mode.lower()
+        left: list[Span] = []
+        if cells >= 110:
+            left += [(" metrale-inspect ", "strong")]
+        left += [(f" {frame.mode} ", f"badge-{mode}")]
+        if frame.branches > 1 or frame.mode == "BRANCH":
+            left.append((f" branch {frame.branch}", "branch"))
+        if frame.title:
+            left += [SEPARATOR, (visible(frame.title), "dim")]
+        left += [SEPARATOR, ("event ", "faint"), (f"{view.seq:,}", "strong"), (f"/{frame.last:,}", "dim")]
+        if request is not None:
+            left += [SEPARATOR, (f"r{request.req}", owner_role(request.req))]
+            left += [SEPARATOR, ("len ", "faint"), (f"{len(request.tokens)}", "strong")]
+            number = request.round.number or view.round
+            if number:
+                left += [SEPARATOR, ("round ", "faint"), (f"{number}", "strong")]
+                phase = phase_text(frame)
+                if phase and cells >= 100:
+                    left.append((f" {phase}", "dirty" if request.round.open else "dim"))
+        live = view.live(frame.req)
+        if live is not None and live.dirty:
+            left += [SEPARATOR, (" DIRTY ", "badge-dirty")]
+        right: list[Span] = []
+        if frame.waiting is not None:
+            right += [(f" {frame.waiting.what}? ", "badge-dirty"), SEPARATOR]
+        if frame.running:
+            right += [("▶ running", "live"), SEPARATOR]
+        if frame.recording:
+            right += [("● rec", "bad"), SEPARATOR]
+        if view.faults:
+            right += [(f"fault {', '.join(view.faults)}"[:24], "warn"), SEPARATOR]
+        broken = len(frame.broken)
+        if frame.invariants:
+            holds = frame.invariants - broken
+            words = f"{'invariants ' if cells >= 150 else 'inv ' if cells >= 100 else ''}{holds}/{frame.invariants}"
+            right.append((f" {words} ! ", "badge-bad") if broken else (f"{words} ✓ ", "good"))
+        elif broken:
+            right.append((f" {broken} broken ! ", "badge-bad"))
+        return between(left, right, cells)
+
+
+class CursorsBar(LineBar):
+    """The cursors and pools of pane 4 in one line: always in sight when panes are tabs."""
+
+    def line(self, frame: Frame, cells: int) -> Line:
+        request = frame.request
+        spans: list[Span] = [(" ", "")]
+        if request is not None:
+            live = frame.view.live(request.req)
+            spans += [("kv ", "kv"), (f"{request.cursor}", "strong"), SEPARATOR]
+            for part, position in (
+                ("h", None if live is None else live.h_position),
+                ("conv", None if live is None else live.conv_position),
+            ):
+                wrong = position is not None and position != request.cursor
+                spans += [(f"{part} ", part), ("–" if position is None else f"{position}", "bad" if wrong else "strong")]
+                spans += [(" !" if wrong and live is not None and not live.dirty else "", "bad"), SEPARATOR]
+            off = skew(frame.view, request)
+            if off:
+                spans += [(f"skew {off:+d}", "dirty" if live is not None and live.dirty else "bad"), SEPARATOR]
+        right: list[Span] = []
+        for name, short in (("blocks", "kv"), ("slots", "slots"), ("ring", "ring"), ("prefix", "prefix")):
+            pool = frame.view.pools.get(name)
+            if pool is not None:
+                right += [(f"{short} ", "faint"), (f"{pool.used}/{pool.total}", "dim"), SEPARATOR]
+        return between(spans, right, cells)
+
+
+class StopBar(LineBar):
+    """Why the debugger stands here, and what to press next."""
+
+    def line(self, frame: Frame, cells: int) -> Line:
+        waiting = frame.waiting
+        if waiting is not None and waiting.what == "accept":
+            return crop(
+                (
+                    (" ◆ ", "dirty"),
+                    ("paused at the decision: ", "strong"),
+                    (f"how many of {waiting.high} rows are accepted? ", "text"),
+                    (f"the policy says {waiting.default}", "dirty"),
+                    ("   a + digit answers, s or n lets the policy decide", "dim"),
+                ),
+                cells,
+            )
+        if waiting is not None:
+            return crop(((" ◆ ", "dirty"), (f"paused at the decision: {waiting.what}", "strong")), cells)
+        if frame.running:
+            return crop(((" ▶ ", "live"), ("running", "strong"), ("   space pauses", "dim")), cells)
+        if frame.findings:
+            finding = frame.findings[0]
+            more = f"  (+{len(frame.findings) - 1} more)" if len(frame.findings) > 1 else ""
+            text = visible(finding.text or f"{finding.name}: expected {finding.expected}, found {finding.found}")
+            left: Line = ((" ! ", "badge-bad"), (" ", ""), (visible(finding.name), "bad"), ("  ", ""))
+            return between((*left, (text + more, "text")), ((" :why explains ", "dim"),), cells)
+        if frame.stop:
+            sign = {"error": ("✗", "bad"), "finding": ("!", "bad"), "hit": ("●", "warn"), "end": ("■", "dim")}
+            mark, role = sign.get(frame.stop_kind, ("·", "dim"))
+            return crop(((f" {mark} ", role), (visible(frame.stop), "text" if role != "bad" else "bad")), cells)
+        return ()
+
+
+class TimelineBar(LineBar):
+    """The whole run in one line: keyframes, bookmarks, rollbacks, findings, and the present. Click to go there."""
+
+    can_focus = True
+    NUMBER = "timeline"
+
+    class Scrubbed(Message):
+        """A place on the bar was chosen."""
+
+        def __init__(self, seq: int) -> None:
+            super().__init__()
+            self.seq = seq
+
+    def line(self, frame: Frame, cells: int) -> Line:
+        first, last, now = frame.first, max(frame.last, frame.view.seq, 1), frame.view.seq
+        head, tail = f" {first} ", f" {last:,} "
+        room = cells - width(head) - width(tail)
+        if room < 8:
+            return ()
+        marks = frame.marks
+        label = f"[{now:,}]" if room > 24 else "●"
+        span = max(1, last - first)
+        at = min(room - 1, round((now - first) * (room - 1) / span))
+        start = max(0, min(room - width(label), at - width(label) // 2))
+        signs = [("─", "dim") if x <= at else ("┄", "faint") for x in range(room)]
+        # later kinds win the cell: a finding must never hide behind a keyframe
+        for kind, sign, role in (
+            (marks.keyframes, "┴", "dim"),
+            (marks.rollbacks, "◂", "history"),
+            (tuple(seq for seq, _ in marks.bookmarks), "◆", "accent"),
+            (marks.findings, "!", "bad"),
+        ):
+            for x in range(room):
+                low = first + (x - 0.5) * span / max(1, room - 1)
+                high = first + (x + 0.5) * span / max(1, room - 1)
+                place = bisect_left(kind, low)
+                if place < len(kind) and kind[place] < high:
+                    signs[x] = (sign, role)
+        spans: list[Span] = [(head, "faint")]
+        spans += signs[:start]
+        spans.append((label, f"badge-{frame.mode.lower()}"))
+        spans += signs[start + width(label) :]
+        spans.append((tail, "faint"))
+        return tuple(spans)
+
+    def on_click(self, event: events.Click) -> None:
+        first, last = self.view.first, max(self.view.last, 1)
+        head, tail = f" {first} ", f" {last:,} "
+        room = self.size.width - width(head) - width(tail)
+        if room > 1:
+            share = min(1.0, max(0.0, (event.x - width(head)) / (room - 1)))
+            self.post_message(self.Scrubbed(first + round(share * (last - first))))
+
+
+class KeysBar(LineBar):
+    """The footer: groups of keys, short. ``groups`` come from the keymap."""
+
+    groups: tuple[tuple[tuple[str, str], ...], ...] = ()
+    hint: Line = ()
+
+    def line(self, frame: Frame, cells: int) -> Line:
+        if self.hint:
+            return crop(self.hint, cells)
+        spans: list[Span] = [(" ", "")]
+        for number, group in enumerate(self.groups):
+            if number:
+                spans.append(("│ ", "faint"))
+            for keys, what in group:
+                piece: list[Span] = [(keys, "key"), (f" {what}{'  ' if cells >= 100 else ' '}", "dim")]
+                if line_width(spans) + line_width(piece) > cells:
+                    return tuple(spans)
+                spans += piece
+        return tuple(spans)

@@ -1,0 +1,236 @@
+"""The one thread that owns the debugger. The screen puts command lines into its queue and gets messages back; the
+engine never waits for the screen, and at most one frame per 33 ms is posted while it runs.
+
+Stops are decided here, by the debugger. A long command is asked between any two events whether it was interrupted; that
+is also when frames of a running engine are made and when the speed limit is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from textual.message import Message
+
+from inspector.tui.framing import Framer
+from inspector.tui.messages import (
+    Answered,
+    EventsReady,
+    FrameReady,
+    Loading,
+    Opened,
+    OpenFailed,
+    SlabReady,
+    TensorsReady,
+)
+from inspector.tui.ports import DebuggerPort, Opener
+from inspector.tui.tensorjobs import TensorJobs
+
+FRAME_SECONDS = 0.033
+SCREEN_SHARE = 0.2
+Job = Callable[[], None]
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Opens the debugger, runs what is asked of it in order, and posts what the screen needs."""
+
+    def __init__(self, opener: Opener, post: Callable[[Message], Any]) -> None:
+        self._opener = opener
+        self._post = post
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._interrupt = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="debugger", daemon=True)
+        self._last_frame = 0.0
+        self._next_event = 0.0
+        self.draw_seconds = 0.0
+        self.speed = 0.0
+        self.busy = False
+        self.debugger: DebuggerPort | None = None
+        self.framer: Framer
+        self.tensors: TensorJobs
+
+    # ------------------------------------------------------------------------------------------- from any thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, line: str, quiet: bool = False) -> None:
+        """Run a command line. A quiet one came from a key: its lines are not shown in the drawer."""
+        self._jobs.put(lambda: self._execute(line, quiet))
+
+    def do(self, job: Callable[[DebuggerPort], None]) -> None:
+        """Run a small job between commands."""
+        self._jobs.put(lambda: job(self._open_debugger))
+
+    def interrupt(self) -> None:
+        """End the running command at its next event, or loading at its next step."""
+        self._interrupt.set()
+        if self.debugger is not None:
+            self.debugger.cancel()
+
+    def want_events(self, low: int, high: int) -> None:
+        """Post the event rows ``low``..``high``."""
+        self._jobs.put(lambda: self._send(EventsReady(self.framer.rows(low, high))))
+
+    def refresh(self) -> None:
+        """Post a frame of the present, and the tensors that are looked at."""
+        self._jobs.put(self._show)
+
+    def close(self, timeout: float = 10.0) -> bool:
+        """Interrupt, close the session, end the thread. True when it ended in time."""
+        self._closing = True
+        self.interrupt()
+        self._jobs.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # ---------------------------------------------------------------------------------------------- in the thread
+
+    @property
+    def _open_debugger(self) -> DebuggerPort:
+        assert self.debugger is not None
+        return self.debugger
+
+    def _send(self, message: Message) -> None:
+        if not self._closing:
+            self._post(message)
+
+    def _run(self) -> None:
+        try:
+            self.debugger = self._opener(
+                lambda what, share: self._send(Loading(what, share)), self._interrupt.is_set
+            )  # fmt: skip
+        except (ValueError, OSError, LookupError, RuntimeError, MemoryError, ImportError) as error:
+            log.info("opening failed", exc_info=True)
+            self._send(OpenFailed(_paragraph(error), cancelled=self._interrupt.is_set()))
+            return
+        self.framer = Framer(self.debugger)
+        self.tensors = TensorJobs(self.debugger)
+        self._watch(self.debugger)
+        self._send(Opened())
+        self._show()
+        try:
+            self._serve()
+        finally:
+            self.debugger.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                if self._idle():
+                    continue
+                job = self._jobs.get()
+            if job is None:
+                return
+            try:
+                job()
+            except Exception as error:
+                # the thread must live: whatever happened becomes a stop with its text, the session stays open
+                log.exception("a job of the debugger thread failed")
+                self.framer.running = self.busy = False
+                self.framer.stop, self.framer.stop_kind = f"{type(error).__name__}: {_paragraph(error)}", "error"
+                self._send(FrameReady(self.framer.frame()))
+
+    def _idle(self) -> bool:
+        """One piece of work that nobody waits for. False when there is none left."""
+        if self.framer.scan():
+            if self._jobs.empty() and not self.framer.scan():
+                self._send(FrameReady(self.framer.frame()))
+            return True
+        return self._read_tensors()
+
+    def _read_tensors(self) -> bool:
+        table, slab = self.tensors.next()
+        if table is not None:
+            self._send(TensorsReady(table))
+        if slab is not None:
+            self._send(SlabReady(slab))
+        return table is not None or slab is not None
+
+    def _execute(self, line: str, quiet: bool) -> None:
+        debugger, framer = self._open_debugger, self.framer
+        self._interrupt.clear()
+        framer.before = debugger.timeline.view
+        self.busy = framer.running = True
+        self._last_frame = perf_counter()
+        try:
+            result = debugger.execute(line)
+        finally:
+            self.busy = framer.running = False
+        framer.moved()
+        _tell(framer, result)
+        self._send(Answered(line, tuple(result.lines), result.status, quiet))
+        self._show()
+
+    def _show(self) -> None:
+        self._send(FrameReady(self.framer.frame()))
+        self.tensors.moved()
+
+    # ----------------------------------------------------------------------------------------------- while running
+
+    def _watch(self, debugger: DebuggerPort) -> None:
+        """Be asked between any two events of a running command."""
+        debugger.on_progress(lambda what, done, total: self.tick())
+
+    def tick(self) -> None:
+        """A running command passed an event: post a frame when one is due, keep the speed limit."""
+        if not self.busy:
+            return
+        now = perf_counter()
+        if self.speed > 0:
+            wait = self._next_event - now
+            if wait > 0:
+                self._frame_if_due(now)
+                self._interrupt.wait(wait)
+                now = perf_counter()
+            self._next_event = max(now, self._next_event) + 1.0 / self.speed
+        self._frame_if_due(now)
+
+    def _frame_if_due(self, now: float) -> None:
+        # drawing takes the interpreter from the engine: a slow screen gets fewer frames, never a slower engine
+        pause = max(FRAME_SECONDS, self.draw_seconds / SCREEN_SHARE)
+        if now - self._last_frame >= pause:
+            self._last_frame = now
+            self.framer.speed = self.speed
+            self._send(FrameReady(self.framer.frame()))
+
+
+def _paragraph(error: BaseException) -> str:
+    return str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip() or type(error).__name__
+
+
+KINDS = {
+    "finding": "finding",
+    "diverged": "finding",
+    "stop": "hit",
+    "decision": "hit",
+    "edge": "end",
+    "idle": "end",
+    "start": "end",
+    "limit": "end",
+    "cancelled": "end",
+    "refused": "error",
+    "error": "error",
+}
+
+
+def _tell(framer: Framer, result: Any) -> None:
+    """The sentence of the stop line."""
+    lines = [line for line in result.lines if line.strip()]
+    if result.status in ("error", "failed") and result.stop is None:
+        framer.stop, framer.stop_kind = " ".join(lines[:1]) or result.status, "error"
+    elif result.stop is not None:
+        reason = result.stop.reason
+        text = lines[0] if lines else result.stop.text
+        framer.stop, framer.stop_kind = text.strip(), KINDS.get(reason, "step")
+    elif len(lines) == 1:
+        framer.stop, framer.stop_kind = lines[0].strip(), "note"

@@ -1,0 +1,102 @@
+"""Where two runs part: the first field, layer or tensor in which an event differs from the recorded one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from engine.codec import CodecError
+from engine.events import Event
+from sessions.canonical import canonical, same
+from sessions.errors import DivergedError
+
+UNCOMPARED_ELSEWHERE = ("dtype", "device", "model", "digests", "state_dtype")  # of Start, on another machine or dtype
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Comparison:
+    """How strictly events are compared.
+
+    ``digests``: state digests too (off for recordings of level ``events``). ``tolerance``: relative tolerance of
+    floating-point facts on another machine or dtype, where digests cannot be compared; None means bitwise."""
+
+    digests: bool = True
+    tolerance: float | None = None
+
+    @property
+    def bitwise(self) -> bool:
+        """Whether state digests are compared."""
+        return self.digests and self.tolerance is None
+
+    @property
+    def sentence(self) -> str:
+        """What is compared, for people."""
+        if self.tolerance is not None:
+            return f"facts exactly, margins within {self.tolerance:g}; state digests are not compared bitwise"
+        return "every fact and every state digest" if self.digests else "every fact; the record holds no state digests"
+
+    def equal(self, recorded: Event, found: Event) -> bool:
+        if self.tolerance is not None:
+            return type(recorded) is type(found) and not self._different(recorded, found)
+        if self.digests:
+            return same(recorded, found)
+        return type(recorded) is type(found) and canonical(recorded, False) == canonical(found, False)
+
+    def _different(self, recorded: Event, found: Event) -> list[str]:
+        """Names of the fields that differ."""
+        out = []
+        for field in dataclasses.fields(recorded):
+            a, b = getattr(recorded, field.name), getattr(found, field.name)
+            if field.name == "digests" and (self.tolerance is not None or not self.digests):
+                continue
+            if self.tolerance is not None:
+                if recorded.kind == "start" and field.name in UNCOMPARED_ELSEWHERE:
+                    continue
+                if isinstance(a, float) and isinstance(b, (int, float)):
+                    if not math.isclose(a, b, rel_tol=self.tolerance, abs_tol=self.tolerance) and not a != a != b:
+                        out.append(field.name)
+                    continue
+            if a != b:
+                out.append(field.name)
+        return out
+
+    def describe(self, recorded: Event, found: Event, layers: tuple[int, ...]) -> DivergedError:
+        """The first difference, as an error to raise. ``layers``: numbers of the recurrent layers, in digest order."""
+        seq = recorded.seq
+        if type(recorded) is not type(found):
+            text = f"diverged at event {seq}: recorded {recorded.kind}, now {found.kind}"
+            return DivergedError(seq, text, expected=recorded.kind, found=found.kind)
+        names = self._different(recorded, found)
+        facts = [name for name in names if name != "digests"]
+        if not facts and "digests" in names:
+            return digest_difference(seq, getattr(recorded, "digests", ()), getattr(found, "digests", ()), layers)
+        name = (facts or ["margin"])[0]
+        expected, now = _short(getattr(recorded, name, None)), _short(getattr(found, name, None))
+        text = f"diverged at event {seq} ({recorded.kind}), {name}: recorded {expected}, now {now}"
+        return DivergedError(seq, text, expected=expected, found=now)
+
+
+def digest_difference(
+    seq: int, recorded: object, found: object, layers: tuple[int, ...], what: str = "diverged at"
+) -> DivergedError:
+    """The first layer and part whose digest differs."""
+    pairs = list(zip(_pairs(recorded), _pairs(found), strict=False))
+    for index, (old, new) in enumerate(pairs):
+        for part, expected, now in zip(("h", "conv"), old, new, strict=True):
+            if expected != now:
+                layer = layers[index] if index < len(layers) else index
+                text = f"{what} event {seq}, layer {layer}, {part}"
+                return DivergedError(seq, text, layer, part, expected, now)
+    text = f"{what} event {seq}: {len(_pairs(recorded))} layers of digests recorded, {len(_pairs(found))} now"
+    return DivergedError(seq, text)
+
+
+def _pairs(digests: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(digests, tuple):
+        raise CodecError(f"expected digests, found {type(digests).__name__}")
+    return digests
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

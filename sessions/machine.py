@@ -1,0 +1,199 @@
+"""An engine with a position on the record: it executes new actions, or recorded ones again.
+
+Doing recorded actions again must give the recorded events, digests included; the first difference is raised as
+DivergedError, which is a finding. Lifetime: one per engine. Cost of ``goto``: loading one image and executing from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from engine.events import Action, EnginePort, Event, TensorData, TensorRef
+from sessions.decisions import with_decisions, without_decision
+from sessions.divergence import Comparison
+from sessions.errors import Cancelled, DivergedError, NotAvailable
+from sessions.keyframes import Keyframes
+from sessions.record import Record
+from sessions.rows import CANCELLED, DONE, OPEN, ActionRow
+from sessions.stop import Cancel, Progress
+
+REPORT_EVERY = 64  # events between two calls of cancel and progress
+
+
+class Machine:
+    """``branch`` and ``seq`` say where the engine is; ``running`` is the action it is paused in, if any."""
+
+    def __init__(
+        self, engine: EnginePort, record: Record, keyframes: Keyframes, comparison: Comparison | None = None
+    ) -> None:
+        self.engine, self.record, self.keyframes = engine, record, keyframes
+        self.comparison = comparison or Comparison()
+        self.branch, self.seq = -1, -1  # unknown: an image has to be loaded first
+        self.running: ActionRow | None = None
+        self._events: Iterator[Event] | None = None
+        self.progress: Progress | None = None
+        self.executed = 0  # events executed again, for reports
+
+    # ------------------------------------------------------------------------------------------------ new actions
+
+    def adopt(self, branch: int, seq: int) -> None:
+        """The engine is between two actions, after event ``seq``: a fresh engine is after its start."""
+        self.branch, self.seq, self.running, self._events = branch, seq, None, None
+
+    def begin(self, action: Action, asked: Action | None = None) -> Event | None:
+        """Start ``action`` at the end of the branch; its first event, None when it gives none.
+
+        Raises:
+            ValueError: the engine refuses; nothing happened.
+        """
+        events = iter(self.engine.perform(action))
+        first = next(events, None)
+        if first is not None:
+            self.running = ActionRow(self.branch, self.seq + 1, self.seq + 1, OPEN, asked or action, action)
+            self._events = events
+            self.seq += 1
+        return first
+
+    def advance(self) -> Event | ActionRow:
+        """The next event of the running action; when it is over, the action with what it took."""
+        assert self._events is not None
+        event = next(self._events, None)
+        if event is None:
+            done = self.row(DONE)
+            self.running = self._events = None
+            return done
+        self.seq += 1
+        return event
+
+    def row(self, status: str) -> ActionRow:
+        """The running action as far as it went."""
+        assert self.running is not None
+        return replace(self.running, last=self.seq, status=status, taken=self.engine.taken())
+
+    def move_to(self, branch: int) -> None:
+        """The running action belongs to a new branch that leaves here."""
+        if self.running is not None:
+            self.running = replace(self.running, branch=branch, status=OPEN)
+        self.branch = branch
+
+    def cancel(self) -> None:
+        """Drop the running action; the state is as its events so far say."""
+        self.engine.cancel()
+        self.running = self._events = None
+
+    def lose(self) -> None:
+        """The engine's state is not trusted any more: the next ``goto`` loads an image."""
+        self.engine.cancel()
+        self.branch, self.seq, self.running, self._events = -1, -1, None, None
+
+    def read(self, ref: TensorRef) -> TensorData:
+        return self.engine.read(ref)
+
+    def keep(self, *, pinned: bool = False, present: int | None = None) -> None:
+        """Take a keyframe here, between two actions."""
+        self.keyframes.add(self.branch, self.seq, self.engine.save(), pinned=pinned, present=present)
+
+    # --------------------------------------------------------------------------------------------------- the past
+
+    def goto(self, branch: int, seq: int, cancel: Cancel | None = None, free: str | None = None) -> None:
+        """Bring the engine to the instant after event ``seq`` of ``branch``. Inside an action the recorded decisions are
+        to follow; with ``free`` those after ``seq`` are open again, for a branch that leaves here, and nothing is said
+        in advance about the decision that ``free`` names.
+
+        Raises:
+            DivergedError: doing the recorded actions again gave something else.
+            NotAvailable: there is no image to start from.
+            Cancelled: ``cancel`` said yes; the engine is somewhere on the way.
+        """
+        if free is not None and self.running is not None:
+            self.lose()
+        if (self.branch, self.seq) == (branch, seq):
+            return
+        self._come_near(branch, seq)
+        begun, total = self.seq, seq - self.seq
+        since = 0
+        while self.seq < seq:
+            row = self.record.action(branch, self.seq + 1)
+            if row is None:
+                raise NotAvailable(f"no action is recorded for event {self.seq + 1}: it cannot be executed again")
+            if self.running is None:
+                since = since + 1 if self.seq > begun else 0
+                owner = self.record.owner(branch, self.seq)
+                if since >= self.keyframes.spacing and not self.keyframes.has(owner, self.seq):
+                    self.branch = owner
+                    self.keep(present=seq)
+                    since = 0
+            action = row.taken
+            if free is not None:
+                action = without_decision(with_decisions(self.record, branch, row, seq), free)
+            self._again(branch, row, action, seq, cancel, (begun, total))
+        self.branch = branch
+        if self.progress is not None and total > REPORT_EVERY:
+            self.progress("executing again", total, total)
+
+    def _come_near(self, branch: int, seq: int) -> None:
+        """Load the nearest image, unless the engine is on the path already and nearer."""
+        key = self.keyframes.nearest(self.record, branch, seq)
+        if 0 <= self.seq <= seq and self._on_path(branch) and (key is None or key[1] <= self.seq):
+            return
+        while key is not None:
+            try:
+                image = self.keyframes.image(key)
+            except KeyError:
+                self.keyframes.forget(key)
+                key = self.keyframes.nearest(self.record, branch, seq)
+                continue
+            self.lose()
+            self.engine.load(image)
+            self.adopt(*key)
+            return
+        raise NotAvailable(f"no keyframe before event {seq}: the engine cannot be brought there")
+
+    def _on_path(self, branch: int) -> bool:
+        if self.running is not None:
+            row = self.record.action(branch, self.seq + 1) or self.record.action(branch, self.seq)
+            return row is not None and (row.branch, row.first) == (self.running.branch, self.running.first)
+        on_line = self.record.owner(self.branch, self.seq) == self.record.owner(branch, self.seq)
+        return on_line and self._between(branch)
+
+    def _between(self, branch: int) -> bool:
+        """Whether the path of ``branch`` has a boundary between actions where the engine is."""
+        following = self.record.action(branch, self.seq + 1)
+        return following is None or following.first == self.seq + 1
+
+    def _again(
+        self, branch: int, row: ActionRow, action: Action, seq: int, cancel: Cancel | None, walk: tuple[int, int]
+    ) -> None:
+        """Execute ``row`` up to event ``seq`` or to its end, comparing each event with the record."""
+        if self.running is None:
+            self._events = iter(self.engine.perform(action))
+            self.running = row
+        end = min(row.last if row.status != OPEN else self.record.last(row.branch), seq)
+        layers = self.record.start.recurrent_layers
+        assert self._events is not None
+        while self.seq < end:
+            event, recorded = next(self._events, None), self.record.event(branch, self.seq + 1)
+            self.executed += 1
+            if event is None:
+                self.lose()
+                text = f"diverged at event {recorded.seq}: recorded {recorded.kind}, now the action is over"
+                raise DivergedError(recorded.seq, text, expected=recorded.kind, found="nothing")
+            if not self.comparison.equal(recorded, event):
+                self.lose()
+                raise self.comparison.describe(recorded, event, layers)
+            self.seq += 1
+            if self.executed % REPORT_EVERY == 0:
+                if cancel is not None and cancel():
+                    raise Cancelled
+                if self.progress is not None:
+                    self.progress("executing again", self.seq - walk[0], walk[1])
+        if self.seq == row.last and row.status == DONE:
+            extra = next(self._events, None)
+            if extra is not None:
+                self.lose()
+                text = f"diverged at event {row.last + 1}: recorded the end of the action, now {extra.kind}"
+                raise DivergedError(row.last + 1, text, expected="the end of the action", found=extra.kind)
+            self.running = self._events = None
+        elif self.seq == row.last and row.status == CANCELLED:
+            self.cancel()
