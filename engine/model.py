@@ -23,7 +23,7 @@ from engine.config import ModelConfig
 from engine.layers.attention import AttentionRow, GatedAttention
 from engine.layers.decoder import DecoderLayer, Stream
 from engine.layers.gated_delta_net import DeltaRow, GatedDeltaNet, RowState
-from engine.layers.linear import Projection
+from engine.layers.linear import projection
 from engine.layers.mtp import MtpHead
 from engine.layers.norms import rms_norm, zero_centred
 from engine.layers.rotary import Rotary
@@ -52,7 +52,7 @@ class HybridModel:
         self.device = torch.device(device)
         self.dtype = weights.embed.dtype
         self._embed = weights.embed
-        self._head = Projection(weights.head)
+        self._head = projection(weights.head, tied=weights.head is weights.embed)
         self._norm = zero_centred(weights.norm)
         rotary = Rotary(config.rotary_dim, config.rope_theta, self.dtype, self.device)
         delta_row = DeltaRow(config, self.dtype, self.device)

@@ -98,6 +98,8 @@ class Scheduler:
         rt, seq = self._rt, request.seq
         start, end = seq.cursor, _chunk_end(rt, request)
         yield rt.event(RoundBegin, request.req, mode="prefill")
+        if rt.memory.pending:  # a checkpoint queued by hand still reads what this chunk overwrites
+            yield from rt.sync_secondary(request.req)
         yield from reserve(rt, request, end - start)
         tokens = seq.tokens[start:end]
         rt.seams("prefill.before", None, request=request, tokens=tokens)

@@ -53,6 +53,11 @@ class Keyframes:
         """Events of one line that have an image, ascending: for the timeline bar."""
         return list(self._index.get(branch, ()))
 
+    @property
+    def keys(self) -> list[tuple[int, int]]:
+        """(line, event) of every image."""
+        return [(branch, seq) for branch, positions in sorted(self._index.items()) for seq in positions]
+
     def has(self, branch: int, seq: int) -> bool:
         return (branch, seq) in self._frames or seq in self._index.get(branch, ())
 

@@ -97,8 +97,8 @@ class Machine:
     # --------------------------------------------------------------------------------------------------- the past
 
     def goto(self, branch: int, seq: int, cancel: Cancel | None = None, free: str | None = None) -> None:
-        """Bring the engine to the instant after event ``seq`` of ``branch``. Inside an action the recorded decisions are
-        to follow; with ``free`` those after ``seq`` are open again, for a branch that leaves here, and nothing is said
+        """Bring the engine to the instant after event ``seq`` of ``branch``. Inside an action the recorded decisions
+        are to follow; with ``free`` those after ``seq`` are open again, for a branch that leaves here, and nothing is said
         in advance about the decision that ``free`` names.
 
         Raises:

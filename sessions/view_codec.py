@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
         return value.to_text()
     if isinstance(value, Record):
         return to_dict(value)
-    return [_plain(getattr(value, name)) for name, _ in _readers(type(value))]
+    return [_plain(getattr(value, name)) for name, _ in _readers(type(value))]  # type: ignore[arg-type]
 
 
 @functools.cache

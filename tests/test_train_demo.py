@@ -13,9 +13,11 @@ import torch
 pytest.importorskip("transformers")
 from safetensors import safe_open
 from tokenizers import Tokenizer
+from transformers.models.qwen3_5 import modeling_qwen3_5
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import demo_corpus
+import demo_numerics
 import train_demo_model as training
 
 SMALL = training.Recipe(
@@ -26,8 +28,8 @@ SMALL = training.Recipe(
 @pytest.fixture(autouse=True)
 def leave_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trainer puts its own delta rule into transformers, and other tests compare with the library's."""
-    library = training.modeling_qwen3_5
-    monkeypatch.setattr(library, "torch_chunk_gated_delta_rule", library.torch_chunk_gated_delta_rule)
+    name = "torch_chunk_gated_delta_rule"
+    monkeypatch.setattr(modeling_qwen3_5, name, getattr(modeling_qwen3_5, name))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,7 +41,9 @@ def one_thread() -> object:
 
 
 def trainer(work: Path, recipe: training.Recipe = SMALL) -> training.Trainer:
-    return training.Trainer(recipe, demo_corpus.Corpus([], recipe.seed, dialogue_rows=2, prose_rows=1), work)
+    return training.Trainer(
+        recipe, demo_corpus.Corpus([], recipe.seed, dialogue_rows=2, prose_rows=1, tokenizer_dialogues=300), work
+    )
 
 
 def test_stopped_twice_and_resumed_gives_the_same_file(tmp_path: Path) -> None:
@@ -103,8 +107,8 @@ def test_the_delta_rule_for_training_equals_the_library(length: int) -> None:
     query, key = torch.randn(2, length, 2, 16), torch.randn(2, length, 2, 16)
     value, g, beta = torch.randn(2, length, 4, 8), -torch.rand(2, length, 4), torch.rand(2, length, 4)
     start = torch.randn(2, 4, 16, 8)
-    ours = training.ChunkedDeltaRule(compiled=False)(query, key, value, g, beta, start, True)
-    theirs = training.modeling_qwen3_5.torch_chunk_gated_delta_rule(
+    ours = demo_numerics.ChunkedDeltaRule(compiled=False)(query, key, value, g, beta, start, True)
+    theirs = modeling_qwen3_5.torch_chunk_gated_delta_rule(
         query.repeat_interleave(2, 2), key.repeat_interleave(2, 2), value, g=g, beta=beta, initial_state=start,
         output_final_state=True, use_qk_l2norm_in_kernel=True,
     )  # fmt: skip
@@ -123,9 +127,12 @@ def test_chapters_and_rows() -> None:
     with pytest.raises(ValueError, match="66 books"):
         demo_corpus.read_chapters("Ge1:1 In the beginning")
 
+    first = demo_corpus.Corpus(chapters, seed=1, tokenizer_dialogues=100)
+    first.train_tokenizer(320)
+
     def rows(step: int) -> torch.Tensor:
         corpus = demo_corpus.Corpus(chapters, seed=1)
-        corpus.train_tokenizer(320)
+        corpus.use_tokenizer(first.tokenizer)
         return corpus.batch("main", step, 16, 2)
 
     assert rows(5).shape == (16, 18)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Hand-made frames for the screen's tests: one healthy instant, one with a broken invariant, and variations."""
 
 from __future__ import annotations
@@ -21,8 +22,23 @@ from sessions.view import (
     StateFact,
 )
 
-TEXT = "<s>|Once| upon| a| time|,| a| small| ring| held| four| entries|.|\n|The| ring| kept| what| the| story| had| said|.| It| could| go| back| to| any| line|.|\n|Then| the| fox| came| and| asked|:| who| owns| the| slot|?|\n|Nobody| knew|,| so| they| verified| it| again| and| again".split("|")  # noqa: E501
-HOSTILE = ["[bold red]x[/]", "[/b]", "\x1b[31m", "漢字漢字", "שלום", "👩\u200d💻", "\u202e evil", "\t", "\x00", "a\u0301", "\n\n", "[@click=app.quit]"]  # noqa: E501
+TEXT = "<s>|Once| upon| a| time|,| a| small| ring| held| four| entries|.|\n|The| ring| kept| what| the| story| had| said|.| It| could| go| back| to| any| line|.|\n|Then| the| fox| came| and| asked|:| who| owns| the| slot|?|\n|Nobody| knew|,| so| they| verified| it| again| and| again".split(
+    "|"
+)
+HOSTILE = [
+    "[bold red]x[/]",
+    "[/b]",
+    "\x1b[31m",
+    "漢字漢字",
+    "שלום",
+    "👩\u200d💻",
+    "\u202e evil",
+    "\t",
+    "\x00",
+    "a\u0301",
+    "\n\n",
+    "[@click=app.quit]",
+]
 PROMPT = 14
 SLOT = 1
 K = 4
@@ -59,7 +75,7 @@ def state(place: Place, position: int | None, writer: int = 900, **more: object)
 def live_view(tokens: int = 52, hostile: bool = False) -> LedgerView:
     """Between two rounds: everything in step."""
     words = [HOSTILE[index % len(HOSTILE)] if hostile else TEXT[index % len(TEXT)] for index in range(tokens + 8)]
-    texts = Map({index: word for index, word in enumerate(words)})
+    texts = Map(dict(enumerate(words)))
     count = tokens - 1
     rings = tuple(
         RingEntry(label, slot, 600 + 90 * slot, saved=True)
@@ -77,13 +93,18 @@ def live_view(tokens: int = 52, hostile: bool = False) -> LedgerView:
         1, status="decode", slot=0, prompt_len=9, tokens=tuple(range(30)), marks="p" * 9 + "." * 21, cursor=29,
         blocks=(0, 1), round=RoundFact(56, "decode"), ring=RingFact(8),
     )  # fmt: skip
-    states = {Place("live", SLOT): state(Place("live", SLOT), count, 1041), Place("live", 0): state(Place("live", 0), 29, 1020, owner=1, h_owner=1, conv_owner=1, epoch=1)}  # noqa: E501
+    states = {
+        Place("live", SLOT): state(Place("live", SLOT), count, 1041),
+        Place("live", 0): state(Place("live", 0), 29, 1020, owner=1, h_owner=1, conv_owner=1, epoch=1),
+    }
     states[Place("checkpoint", SLOT)] = state(Place("checkpoint", SLOT), tokens - 4, 1034)
     for row in range(K - 1):
         states[Place("step", SLOT, row)] = state(Place("step", SLOT, row), tokens - 3 + row, 1035 + row)
     for entry in rings:
         place = Place("ring", SLOT, entry.ring_slot)
-        states[place] = state(place, PROMPT + entry.token_position - 1, entry.recorded + 1, sealed=True, label=entry.token_position)
+        states[place] = state(
+            place, PROMPT + entry.token_position - 1, entry.recorded + 1, sealed=True, label=entry.token_position
+        )
     states[Place("prefix", -1, 0)] = state(Place("prefix", -1, 0), 16, 45, owner=-1, label=16)
     return LedgerView(
         seq=1043, round=57, start=START, requests=Map({1: other, 2: request}), states=Map(states),
@@ -92,7 +113,7 @@ def live_view(tokens: int = 52, hostile: bool = False) -> LedgerView:
             "slots": PoolFact("slots", 2, 4, 3), "blocks": PoolFact("blocks", 6, 96, 14),
             "ring": PoolFact("ring", len(rings), 32, 7), "prefix": PoolFact("prefix", 1, 8, 2),
         }),
-        block_refs=Map({**{block: 1 for block in (1, 5, 6, 7, 8)}, 0: 2}),
+        block_refs=Map({**dict.fromkeys((1, 5, 6, 7, 8), 1), 0: 2}),
         prefixes=Map({0: PrefixFact(0, 16, "ab12", "chunk", blocks=(0,), saved=45)}),
         texts=texts,
         counters=Map({"accepted_rows": 131, "drafted": 171, "bytes_copied": 9_650_000, "rollbacks": 1, "rounds": 57}),
@@ -110,7 +131,8 @@ def rows(now: int, last: int) -> tuple[EventRow, ...]:
     )  # fmt: skip
     first = max(1, now - 60)
     return tuple(
-        EventRow(seq, *((story[seq % len(story)][0], 2, story[seq % len(story)][1]))) for seq in range(first, min(last, now + 60) + 1)
+        EventRow(seq, *((story[seq % len(story)][0], 2, story[seq % len(story)][1])))
+        for seq in range(first, min(last, now + 60) + 1)
     )
 
 
@@ -130,7 +152,18 @@ def live_frame(**more: object) -> Frame:
 
 def empty_frame() -> Frame:
     """A model is open, nothing was asked of it yet."""
-    view = LedgerView(seq=1, start=START, pools=Map({"slots": PoolFact("slots", 0, 4), "blocks": PoolFact("blocks", 0, 96), "ring": PoolFact("ring", 0, 32), "prefix": PoolFact("prefix", 0, 8)}))  # noqa: E501
+    view = LedgerView(
+        seq=1,
+        start=START,
+        pools=Map(
+            {
+                "slots": PoolFact("slots", 0, 4),
+                "blocks": PoolFact("blocks", 0, 96),
+                "ring": PoolFact("ring", 0, 32),
+                "prefix": PoolFact("prefix", 0, 8),
+            }
+        ),
+    )
     return Frame(view=view, title="demo", first=1, last=1, invariants=14, events=rows(1, 1)[:0])
 
 
@@ -145,7 +178,18 @@ def dirty_frame() -> Frame:
     states = states.set(Place("checkpoint", SLOT), state(Place("checkpoint", SLOT), tokens - 1, 1036))
     for row in range(K - 1):
         states = states.set(Place("step", SLOT, row), state(Place("step", SLOT, row), tokens + row, 1037 + row))
-    facts = RoundFact(58, "verify", tokens - 1, (tokens, tokens + 1, tokens + 2), (tokens, tokens + 1, 5, 6), 0, K, "mtp", True, "accept")
+    facts = RoundFact(
+        58,
+        "verify",
+        tokens - 1,
+        (tokens, tokens + 1, tokens + 2),
+        (tokens, tokens + 1, 5, 6),
+        0,
+        K,
+        "mtp",
+        True,
+        "accept",
+    )
     request = dataclasses.replace(request, round=facts, rejected=(), cursor=tokens + 3)
     view = dataclasses.replace(view, states=states, requests=view.requests.set(2, request), round=58)
     waiting = Decision(seq=1043, round=58, req=2, what="accept", default=3, low=1, high=K)
@@ -158,7 +202,9 @@ def broken_frame() -> Frame:
     view = frame.view
     request = view.requests[2]
     place = Place("live", SLOT)
-    states = view.states.set(place, dataclasses.replace(view.states[place], conv_position=request.cursor + 2, conv_writer=1041))
+    states = view.states.set(
+        place, dataclasses.replace(view.states[place], conv_position=request.cursor + 2, conv_writer=1041)
+    )
     ring = Place("ring", SLOT, 3)
     states = states.set(ring, dataclasses.replace(states[ring], conv_position=None, conv_writer=0))
     finding = Finding(
@@ -202,14 +248,18 @@ def tensor_table(seq: int = 1043, wrong: bool = False) -> TensorTable:
         out.append(
             TensorRow(layer, "conv", CONV_SHAPE, 0.97, -3.1, 2.8, 2.8 if bad else 0.0, 0.77 if bad else 0.0, not bad, "NO" if bad else "")
         )  # fmt: skip
-    return TensorTable(seq, "live:1", "ring 3", tuple(out), "h within tolerance, conv differs: live is 2 tokens ahead" if wrong else "")
+    return TensorTable(
+        seq, "live:1", "ring 3", tuple(out), "h within tolerance, conv differs: live is 2 tokens ahead" if wrong else ""
+    )
 
 
 def slab(seq: int = 1043) -> Slab:
     """A head of h with a hot spot in the difference."""
     random = np.random.default_rng(7)
     y, x = np.mgrid[0:32, 0:32].astype(np.float32)
-    values = np.stack([np.sin(x / (3 + head)) * np.cos(y / 5) + 0.2 * random.standard_normal((32, 32)) for head in range(8)])
+    values = np.stack(
+        [np.sin(x / (3 + head)) * np.cos(y / 5) + 0.2 * random.standard_normal((32, 32)) for head in range(8)]
+    )
     base = values + 1e-6 * random.standard_normal(values.shape)
     base[:, 10:14, 18:26] += 0.5
     return Slab(seq, "live:1", 4, "h", values.astype(np.float32), base.astype(np.float32), "ring 3")

@@ -35,7 +35,8 @@ from transformers.cache_utils import DynamicCache, MtpCache
 from transformers.modeling_layers import MtpModel
 
 sys.path.insert(0, str(Path(__file__).parent))
-from demo_corpus import BEASTS, END_OF_TEXT, END_OF_TURN, NAMES, PLACES, Corpus, king_james
+from demo_corpus import END_OF_TEXT, END_OF_TURN, Corpus, king_james
+from demo_dialogues import BEASTS, NAMES, PLACES, with_article
 
 DRAFTS = 4
 ASSISTANT = "<|im_start|>assistant\n"
@@ -182,7 +183,7 @@ def show_answers(checked: Checked, rng: random.Random) -> None:
             kind = rng.randrange(2)
             what = rng.sample((PLACES, BEASTS)[kind], count)
             facts = [
-                f"{name} lives in {value}." if kind == 0 else f"{name} saw {'an' if value == 'ox' else 'a'} {value}."
+                f"{name} lives in {value}." if kind == 0 else f"{name} saw {with_article(value)}."
                 for name, value in zip(who, what, strict=True)
             ]
             asked = rng.randrange(count)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import ModelConfig
-from engine.layers.linear import Projection
+from engine.layers.linear import projection
 from engine.layers.norms import RowNorm, rms_norm, zero_centred
 from engine.layers.rotary import Rotary
 from engine.weights import AttentionWeights
@@ -60,8 +60,8 @@ class GatedAttention:
         self, config: ModelConfig, weights: AttentionWeights, kv_layer: int, rotary: Rotary, row: AttentionRow
     ) -> None:
         self._config, self._kv_layer, self._rotary, self._row = config, kv_layer, rotary, row
-        self._in_proj = Projection(weights.qkv_gate)
-        self._out_proj = Projection(weights.out)
+        self._in_proj = projection(weights.qkv_gate)
+        self._out_proj = projection(weights.out)
         self._q_norm, self._k_norm = zero_centred(weights.q_norm), zero_centred(weights.k_norm)
         table = (self._q_norm.expand(config.heads, -1), self._k_norm.expand(config.kv_heads, -1))
         self._qk_norm = torch.cat(table).contiguous()

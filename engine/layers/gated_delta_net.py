@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.config import ModelConfig
 from engine.layers.chunked_delta import chunked_delta_rule
-from engine.layers.linear import Projection
+from engine.layers.linear import projection
 from engine.layers.norms import RowNorm
 from engine.weights import LinearWeights
 
@@ -125,8 +125,8 @@ class GatedDeltaNet:
 
     def __init__(self, config: ModelConfig, weights: LinearWeights, row: DeltaRow) -> None:
         self._config = config
-        self._in_proj = Projection(weights.in_proj)
-        self._out_proj = Projection(weights.out)
+        self._in_proj = projection(weights.in_proj)
+        self._out_proj = projection(weights.out)
         self._conv = weights.conv.float().contiguous()
         self._taps = weights.conv.float().t().contiguous()
         self._neg_a = -weights.a_log.float().exp()

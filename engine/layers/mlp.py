@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.layers.linear import Projection
+from engine.layers.linear import projection
 from engine.weights import MlpWeights
 
 
@@ -14,8 +14,8 @@ class Mlp:
     """Dense feed-forward block of width F."""
 
     def __init__(self, weights: MlpWeights) -> None:
-        self._gate_up = Projection(weights.gate_up)
-        self._down = Projection(weights.down)
+        self._gate_up = projection(weights.gate_up)
+        self._down = projection(weights.down)
         width = weights.down.shape[1]
         self._proj = torch.empty(2 * width, dtype=weights.down.dtype, device=weights.down.device)
         self._gate, self._up = self._proj[:width], self._proj[width:]

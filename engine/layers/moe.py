@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.config import MoeConfig
-from engine.layers.linear import Projection
+from engine.layers.linear import projection
 from engine.layers.mlp import Mlp
 from engine.weights import MlpWeights, MoeWeights
 
@@ -17,12 +17,12 @@ class Moe:
 
     def __init__(self, config: MoeConfig, weights: MoeWeights) -> None:
         self._config = config
-        self._router = Projection(weights.router)
+        self._router = projection(weights.router)
         self._experts = [
             Mlp(MlpWeights(gate_up, down)) for gate_up, down in zip(weights.gate_up, weights.down, strict=True)
         ]
         self._shared = Mlp(weights.shared)
-        self._shared_gate = Projection(weights.shared_gate)
+        self._shared_gate = projection(weights.shared_gate)
 
         def empty(size: int) -> Tensor:
             return torch.empty(size, dtype=weights.router.dtype, device=weights.router.device)

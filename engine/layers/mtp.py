@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.config import ModelConfig
 from engine.layers.attention import AttentionRow, GatedAttention
 from engine.layers.decoder import DecoderLayer, Stream
-from engine.layers.linear import Projection
+from engine.layers.linear import projection
 from engine.layers.norms import VectorNorm, rms_norm, zero_centred
 from engine.layers.rotary import Rotary
 from engine.weights import AttentionWeights, MtpWeights
@@ -40,7 +40,7 @@ class MtpHead:
         if not isinstance(weights.layer.mixer, AttentionWeights):
             raise ValueError("the MTP layer is an attention layer")
         self._eps = config.eps
-        self._fc = Projection(weights.fc)
+        self._fc = projection(weights.fc)
         self._mixer = GatedAttention(config, weights.layer.mixer, kv_layer, rotary, row)
         self._layer = DecoderLayer(config, weights.layer, self._mixer)
         self._embedding_norm = zero_centred(weights.embedding_norm)

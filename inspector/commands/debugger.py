@@ -26,7 +26,8 @@ from inspector.commands.values import Scope, ValueProblem
 from inspector.text import plural, suggest
 from sessions.errors import Cancelled, DivergedError, NotAvailable
 from sessions.finding import Finding
-from sessions.invariants import INVARIANTS
+from sessions.invariants import INVARIANTS, ORACLES
+from sessions.ledger import Ledger
 from sessions.view import LedgerView, RequestFact
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Debugger:
         self._followed = -1
         self._line_of_history = timeline.branch
         self._depth = 0
+        self._report: Callable[[str, int, int], None] | None = None
 
     # --------------------------------------------------------------------------------------------------- running
 
@@ -142,7 +144,8 @@ class Debugger:
         return self._cancel.is_set()
 
     def on_progress(self, report: Callable[[str, int, int], None] | None) -> None:
-        """``report(what, done, total)`` is called in long walks."""
+        """``report(what, done, total)`` is called in long walks, and between any two events of a running command."""
+        self._report = report
         self.timeline.progress = report
 
     def explain(self, error: BaseException) -> str:
@@ -228,7 +231,13 @@ class Debugger:
 
     @property
     def invariants(self) -> Mapping[str, Any]:
-        return INVARIANTS
+        return {**INVARIANTS, **ORACLES}
+
+    @property
+    def disabled(self) -> frozenset[str]:
+        """Invariants that are switched off."""
+        checker = self.timeline.checker
+        return checker.disabled if checker is not None else frozenset()
 
     def scope(self, view: LedgerView | None = None, event: Event | None = None, req: int | None = None) -> Scope:
         """What an expression sees: now, or a given view."""
@@ -270,7 +279,11 @@ class Debugger:
         for point in self.stops.counting():
             self.count_up_to(point, self.timeline.now)
 
+        report = self._report
+
         def ask(before: LedgerView, event: Event, after: LedgerView) -> str | None:
+            if report is not None:
+                report("running", after.seq, 0)
             hits = self.stops.ask(before, event, after, self.scopes)
             if not hits:
                 return None
@@ -303,10 +316,11 @@ class Debugger:
         """(before, event, after) of recorded events ``low`` to ``high``, without moving. Raises Cancelled."""
         low = max(low, self.timeline.first)
         before = self.timeline.view_at(low - 1) if low > self.timeline.first else LedgerView()
+        ledger = Ledger(before)
         for event in self.timeline.events(low, high):
             if self.cancelled:
                 raise Cancelled("cancelled")
-            after = self.timeline.view_at(event.seq)
+            after = ledger.apply(event)
             yield before, event, after
             before = after
 
@@ -337,8 +351,9 @@ class Debugger:
 
     # ----------------------------------------------------------------------------------------------------- scripts
 
-    def source(self, text: str, name: str) -> Iterator[tuple[int, str, Result]]:
-        """Run a script line by line: (line number, command, result). Ends after the first that is not ok."""
+    def source(self, text: str, name: str, keep_going: bool = False) -> Iterator[tuple[int, str, Result]]:
+        """Run a script line by line: (line number, command, result). Ends after the first that is not ok;
+        ``keep_going`` passes over failed checks."""
         from inspector.commands.parser import script_lines
 
         if self._depth >= SOURCE_DEPTH:
@@ -346,7 +361,8 @@ class Debugger:
         for number, command in script_lines(text):
             result = self.execute(command)
             yield number, command, result
-            if not result.ok or self.finished or self.cancelled:
+            passed = result.ok or (keep_going and result.status == "failed")
+            if not passed or self.finished or self.cancelled:
                 return
 
     def close(self) -> None:

@@ -1,19 +1,20 @@
 """A command line taken apart: words with their places, quotes, comments, scripts.
 
-Quotes: ``"..."`` with the escapes ``\\n \\t \\r \\e \\" \\\\ \\xNN \\uNNNN``. A single quote is not a quote here: it
+Quotes: ``"..."`` with the escapes ``\\n \\t \\r \\e \\" \\\\ \\xNN \\uNNNN \\UNNNNNNNN``. A single quote is not a quote here: it
 starts the name of a bookmark (``'a``), as in an editor. A ``#`` after a blank, outside quotes, starts a comment.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from inspector.commands.errors import UsageError
 
 MAX_LINE = 64 * 1024
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U00([0-9a-fA-F]{6})|(.))", re.DOTALL)
 _SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "e": "\x1b", '"': '"', "\\": "\\", "'": "'", "0": "\0"}
 
 
@@ -31,12 +32,12 @@ def unescape(body: str) -> str:
     """The text between two quotes. Raises UsageError for an escape that is not listed above."""
 
     def one(match: re.Match[str]) -> str:
-        code = match[1] or match[2]
-        if code:
+        code = match[1] or match[2] or match[3]
+        if code and int(code, 16) <= sys.maxunicode:
             return chr(int(code, 16))
-        found = _SIMPLE.get(match[3])
+        found = _SIMPLE.get(match[4] or "")
         if found is None:
-            raise UsageError(f'"\\{match[3]}" is not an escape; a backslash is written "\\\\"')
+            raise UsageError(f'"{match[0]}" is not an escape; a backslash is written "\\\\"')
         return found
 
     return _ESCAPE.sub(one, body)

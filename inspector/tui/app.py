@@ -45,12 +45,14 @@ class InspectorApp(Requests, App[int]):
     remembers."""
 
     TITLE = "metrale-inspect"
-    COMMANDS: ClassVar[set[Any]] = {CommandsProvider}  # type: ignore[misc]
+    COMMANDS: ClassVar[set[Any]] = {CommandsProvider}
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "interrupt", show=False, priority=True)]
     ENABLE_COMMAND_PALETTE = True
     ALLOW_SELECT = False
 
-    def __init__(self, opener: Opener, name: str = "", options: Options | None = None, memory: Memory | None = None) -> None:
+    def __init__(
+        self, opener: Opener, name: str = "", options: Options | None = None, memory: Memory | None = None
+    ) -> None:
         import os
 
         # without colour there must be no colour code at all, not shades of grey
@@ -72,7 +74,8 @@ class InspectorApp(Requests, App[int]):
     @property
     def history(self) -> list[str]:
         """Lines of the command line, oldest first."""
-        return self.memory.history
+        lines: list[str] = self.memory.history
+        return lines
 
     @property
     def registry(self) -> Any:

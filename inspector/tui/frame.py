@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,9 +102,9 @@ class Marks:
 class Frame:
     """One instant of the debugger.
 
-    ``changed`` holds the keys that the last step changed (``LedgerView.changed`` form), ``findings`` what is broken now,
-    ``known_findings`` how many are known in all. ``events`` are rows around ``view.seq``; ``first`` and ``last`` bound
-    the run.
+    ``changed`` holds the keys that the last step changed (``LedgerView.changed`` form), ``findings`` what is broken
+    now, ``known_findings`` how many are known in all. ``events`` are rows around ``view.seq``; ``first`` and ``last``
+    bound the run. ``layer`` and ``head`` are -1 while the focus is further out.
     """
 
     view: LedgerView = field(default_factory=LedgerView)
@@ -116,7 +117,7 @@ class Frame:
     last: int = 0
     req: int = -1
     layer: int = -1
-    head: int = 0
+    head: int = -1
     place: Place | None = None
     base: str = ""
     findings: tuple[Finding, ...] = ()
@@ -155,7 +156,7 @@ def difference(before: LedgerView, after: LedgerView) -> frozenset[Key]:
     if before is after:
         return frozenset()
     out: set[Key] = set()
-    for kind, old, new in (
+    pairs: tuple[tuple[str, Mapping[Any, object], Mapping[Any, object]], ...] = (
         ("state", before.states, after.states),
         ("request", before.requests, after.requests),
         ("pool", before.pools, after.pools),
@@ -163,7 +164,8 @@ def difference(before: LedgerView, after: LedgerView) -> frozenset[Key]:
         ("block", before.block_refs, after.block_refs),
         ("slot", before.slot_owner, after.slot_owner),
         ("counter", before.counters, after.counters),
-    ):
+    )
+    for kind, old, new in pairs:
         if old is new:
             continue
         for key, value in new.items():

@@ -63,7 +63,7 @@ class Framer:
             last=timeline.last,
             req=debugger.request,
             layer=-1 if focus.layer is None else focus.layer,
-            head=focus.head or 0,
+            head=-1 if focus.head is None else focus.head,
             findings=tuple(findings[: -FINDINGS_SHOWN - 1 : -1]),
             known_findings=len(findings),
             invariants=len(invariants),
@@ -96,6 +96,27 @@ class Framer:
             for event in timeline.events(missing[0], missing[-1]):
                 known[event.seq] = EventRow(event.seq, event.kind, event.req, body(event, view))
         return tuple(known[seq] for seq in range(low, high + 1) if seq in known)
+
+    def event_of_token(self, index: int) -> int | None:
+        """The event at which token ``index`` of the focused request was written; the request itself for its prompt."""
+        timeline = self.debugger.timeline
+        req = self.debugger.request
+        request = timeline.view.requests.get(req)
+        if request is None or not 0 <= index < len(request.tokens):
+            return None
+        kind = "emit" if index >= request.prompt_len else "request"
+        high = timeline.view.seq
+        while high >= timeline.first:
+            low = max(timeline.first, high - SCAN)
+            for event in reversed(timeline.events(low, high)):
+                if (
+                    event.kind == kind
+                    and event.req == req
+                    and (kind == "request" or event.index == index - request.prompt_len)
+                ):
+                    return int(event.seq)
+            high = low - 1
+        return None
 
     # ------------------------------------------------------------------------------------------------------- marks
 
@@ -172,7 +193,7 @@ class Framer:
 
     def _evaluate(self) -> None:
         """Values of the displays now, and what they were at the last stop."""
-        lines = getattr(self.debugger, "display_lines", list)()
+        lines = self.debugger.display_lines()
         fresh: dict[str, str] = {}
         for line in lines:
             number, _, rest = line.partition(": ")

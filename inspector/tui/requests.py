@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.events import Place
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SPEEDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0, 0.0)
 SCREEN_COMMANDS = ("theme", "keymap", "layout", "speed")
+LAYOUT_NAMES = ("overview", "round", "tensors", "pools")
 
 
 class Requests:
@@ -27,16 +28,23 @@ class Requests:
     if TYPE_CHECKING:
         frame: Frame
         worker: Worker
-        main: MainScreen
+
+        @property
+        def main(self) -> MainScreen: ...
+        @property
+        def is_open(self) -> bool: ...
+
         memory: Any
-        registry: Any
-        is_open: bool
-        screen_stack: Any
+
+        @property
+        def registry(self) -> Any: ...
+
         _asked_branch: bool
 
         def set_theme(self, name: str) -> None: ...
         def use_keymap(self, name: str) -> None: ...
-        def push_screen(self, screen: Any, callback: Any = None) -> Any: ...
+
+        push_screen: Any
 
     # ------------------------------------------------------------------------------------------------------- lines
 
@@ -89,12 +97,12 @@ class Requests:
             self.set_theme(rest)
         elif word == "keymap" and rest in KEYMAPS:
             self.use_keymap(rest)
-        elif word == "layout" and rest in ("overview", "round", "tensors", "pools"):
+        elif word == "layout" and rest in LAYOUT_NAMES:
             self.main.set_layout(rest)
         elif word == "speed":
             self._set_speed(rest)
         elif word in ("theme", "keymap", "layout"):
-            known = {"theme": PALETTES, "keymap": KEYMAPS}.get(word, ("overview", "round", "tensors", "pools"))
+            known: Iterable[str] = PALETTES if word == "theme" else KEYMAPS if word == "keymap" else LAYOUT_NAMES
             self.note(f"{word} is one of {', '.join(known)}")
         else:
             return False
@@ -111,22 +119,14 @@ class Requests:
 
     async def complete(self, line: str) -> Sequence[str]:
         """Whole lines that ``line`` could become."""
-        words = [*SCREEN_COMMANDS, *(self.registry.words if self.registry is not None else ())]
-        if " " not in line:
-            return sorted(word for word in words if word.startswith(line) and len(word) > 1)
-        head, _, rest = line.partition(" ")
-        choices: Sequence[str] = ()
-        if head == "theme":
-            choices = list(PALETTES)
-        elif head == "keymap":
-            choices = list(KEYMAPS)
-        elif head == "layout":
-            choices = ["overview", "round", "tensors", "pools"]
-        else:
-            command = self._command(line)
-            if command is not None and command.args and isinstance(command.args[0].choices, tuple):
-                choices = command.args[0].choices
-        return [f"{head} {choice}" for choice in choices if choice.startswith(rest)]
+        head, space, rest = line.partition(" ")
+        own: dict[str, Sequence[str]] = {"theme": tuple(PALETTES), "keymap": tuple(KEYMAPS), "layout": LAYOUT_NAMES}
+        if space and head in own:
+            return [f"{head} {choice}" for choice in own[head] if choice.startswith(rest)]
+        found = await self.worker.complete(line)
+        if not space:
+            found = sorted({*found, *(word for word in SCREEN_COMMANDS if word.startswith(line))})
+        return found
 
     # ----------------------------------------------------------------------------------------------------- running
 
@@ -158,26 +158,9 @@ class Requests:
 
     def move_focus(self, how: str) -> None:
         """Inward, outward, to the next or the previous request, layer or head."""
-        frame = self.frame
-        layers = frame.view.start.recurrent_layers
-        heads = max(1, frame.view.start.h_shape[0] if frame.view.start.h_shape else 1)
-        requests = tuple(sorted(frame.view.requests.keys()))
-
-        def change(debugger: DebuggerPort) -> None:
-            debugger.set_focus(**moved_focus(debugger.focus, how, frame.req, requests, layers, heads))
-            focus = debugger.focus
-            if focus.layer is not None:
-                part = self.worker.tensors.chosen[1] if self.worker.tensors.chosen else "h"
-                self.worker.tensors.choose(focus.layer, part)
-            level = "head" if focus.head is not None else "layer" if focus.layer is not None else "request"
-            parts = [f"r{debugger.request}"]
-            parts += [f"layer {focus.layer}"] if focus.layer is not None else []
-            parts += [f"head {focus.head}"] if focus.head is not None else []
-            self.worker.framer.stop = f"focus: {', '.join(parts)}   ( ) changes the {level}, u d go out and in"
-            self.worker.framer.stop_kind = "note"
-
-        self.worker.do(change)
-        self.worker.refresh()
+        line = focus_line(self.frame, how)
+        if line:
+            self.worker.submit(line, quiet=True)
 
     def select(self, target: Target) -> None:
         """A row was pointed at: its place becomes the one that the tensor pane reads."""
@@ -187,8 +170,8 @@ class Requests:
             self.worker.refresh()
         elif kind == "tensor" and isinstance(value, tuple):
             layer, part = value
-            self.worker.do(lambda debugger: self.worker.tensors.choose(layer, part))
-            self.worker.refresh()
+            self.worker.do(lambda debugger: self.worker.tensors.look_into(part))
+            self.worker.submit(f"focus layer {layer}", quiet=True)
 
     def looked_at(self, panes: frozenset[str]) -> None:
         """Which panes are in sight: tensors are read for those only."""
@@ -200,24 +183,10 @@ class Requests:
 
     def examine(self, target: Target | None) -> None:
         """Look into a tensor, or into the first layer of a place."""
-        frame = self.frame
-        layers = frame.view.start.recurrent_layers
-        layer = frame.layer if frame.layer in layers else layers[0] if layers else 0
-        part = "h"
-        place: Place | None = None
-        if target is not None and target[0] == "tensor" and isinstance(target[1], tuple):
-            layer, part = target[1]
-        elif target is not None and isinstance(target[1], Place):
-            place = target[1]
-
-        def change(debugger: DebuggerPort) -> None:
-            if place is not None:
-                self.worker.tensors.place = place
-            debugger.set_focus(layer=layer)
-            self.worker.tensors.choose(layer, part)
-
-        self.worker.do(change)
-        self.worker.refresh()
+        if (target is not None and target[0] == "place") or (target is not None and target[0] == "tensor"):
+            self.select(target)
+        else:
+            self.worker.refresh()
 
     def choose_base(self, base: str, target: Target | None) -> None:
         """Compare live (or the selected place) with a base, in panes 5 and 6 and in words."""
@@ -255,7 +224,7 @@ class Requests:
             return f"goto @{target[1]}"
         if target is not None and target[0] in ("place", "tensor"):
             look = f"print {place_words(target)}" if pane != "tensors" else f"examine {place_words(target)}"
-        return f"{at}; {look}" if look and False else look or at
+        return look or at
 
     def export_choices(self) -> list[tuple[str, str, str]]:
         """What the registry's export offers."""
@@ -290,25 +259,24 @@ class Requests:
             self.main.show(self.frame)
 
 
-def moved_focus(
-    focus: Any, how: str, req: int, requests: tuple[int, ...], layers: tuple[int, ...], heads: int
-) -> dict[str, Any]:
-    """The new focus: request, then layer, then head, from outside to inside."""
+def focus_line(frame: Frame, how: str) -> str:
+    """The command that moves the focus: request, then layer, then head, from outside to inside. "" when it cannot."""
+    start = frame.view.start
+    layers = start.recurrent_layers
     if how == "in":
-        if focus.layer is None:
-            return {"layer": layers[0]} if layers else {}
-        return {"head": 0} if focus.head is None else {}
+        if frame.layer < 0:
+            return f"focus layer {layers[0]}" if layers else ""
+        return "focus head 0" if frame.head < 0 else ""
     if how == "out":
-        return {"head": None} if focus.head is not None else {"layer": None} if focus.layer is not None else {"req": None}
+        return "focus head" if frame.head >= 0 else "focus layer" if frame.layer >= 0 else "focus request"
     step = 1 if how == "next" else -1
-    if focus.head is not None:
-        return {"head": (focus.head + step) % heads}
-    if focus.layer is not None and layers:
-        at = layers.index(focus.layer) if focus.layer in layers else 0
-        return {"layer": layers[(at + step) % len(layers)]}
-    if requests:
-        at = requests.index(req) if req in requests else 0
-        return {"req": requests[(at + step) % len(requests)]}
-    return {}
-
-
+    if frame.head >= 0:
+        return f"focus head {(frame.head + step) % max(1, start.h_shape[0] if start.h_shape else 1)}"
+    if frame.layer >= 0 and layers:
+        at = layers.index(frame.layer) if frame.layer in layers else 0
+        return f"focus layer {layers[(at + step) % len(layers)]}"
+    requests = sorted(frame.view.requests.keys())
+    if not requests:
+        return ""
+    at = requests.index(frame.req) if frame.req in requests else 0
+    return f"focus request {requests[(at + step) % len(requests)]}"

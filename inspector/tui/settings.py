@@ -58,7 +58,9 @@ class Memory:
     def _read(self, folder: Path) -> None:
         data = _json(folder / "screen.json")
         if isinstance(data, dict):
-            names = {name: value for name, value in data.items() if name in asdict(Settings()) and isinstance(value, str)}
+            names = {
+                name: value for name, value in data.items() if name in asdict(Settings()) and isinstance(value, str)
+            }
             self.settings = replace(Settings(), **names).checked()
         lines = _json(folder / "history.json")
         if isinstance(lines, list):

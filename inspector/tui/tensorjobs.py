@@ -22,7 +22,7 @@ class TensorJobs:
         self.wanted: frozenset[str] = frozenset()
         self.place: Place | None = None
         self.base = LAST_STOP
-        self.chosen: tuple[int, str] | None = None
+        self.part = "h"
         self._table_due = True
         self._slab_due = True
         self._seen: dict[TensorRef, TensorData] = {}
@@ -33,9 +33,16 @@ class TensorJobs:
         """The present changed: everything is to be read again."""
         self._table_due = self._slab_due = True
 
-    def choose(self, layer: int, part: str) -> None:
-        """The tensor that the examine pane shows."""
-        self.chosen = (layer, part)
+    @property
+    def layer(self) -> int | None:
+        """The layer in focus, else the first recurrent one."""
+        layers = self.debugger.timeline.view.start.recurrent_layers
+        focused = self.debugger.focus.layer
+        return focused if focused in layers else layers[0] if layers else None
+
+    def look_into(self, part: str) -> None:
+        """The part that the examine pane shows."""
+        self.part = part
         self._slab_due = True
 
     def compare(self, base: str, place: Place | None = None) -> None:
@@ -50,7 +57,7 @@ class TensorJobs:
         if self._table_due and "tensors" in self.wanted:
             self._table_due = False
             return self._table(), None
-        if self._slab_due and "examine" in self.wanted and self.chosen is not None:
+        if self._slab_due and "examine" in self.wanted:
             self._slab_due = False
             return None, self._slab()
         return None, None
@@ -93,9 +100,9 @@ class TensorJobs:
             return lambda ref: self._read(TensorRef(place, ref.layer, ref.part))
         if base.when is not None:
             seq = self.debugger.instant(base.when)  # type: ignore[attr-defined]
-            return lambda ref: timeline.tensor(ref, seq)  # type: ignore[no-any-return]
+            return lambda ref: timeline.tensor(ref, seq)
         if base.name == "previous":
-            return lambda ref: timeline.tensor(ref, view.seq - 1)  # type: ignore[no-any-return]
+            return lambda ref: timeline.tensor(ref, view.seq - 1)
         raise LookupError(f"{self.base}: this pane compares places and instants; : diff live {self.base} computes it")
 
     def _table(self) -> TensorTable | None:
@@ -127,10 +134,9 @@ class TensorJobs:
         return all(TensorRef(place, layer, part) in self._older for layer in layers for part in ("h", "conv"))
 
     def _slab(self) -> Slab | None:
-        place, view = self._where, self.debugger.timeline.view
-        if place is None or self.chosen is None:
+        place, view, layer, part = self._where, self.debugger.timeline.view, self.layer, self.part
+        if place is None or layer is None:
             return Slab(view.seq, "live", 0, "h", None, reason="no state: no request has a slot")
-        layer, part = self.chosen
         ref = TensorRef(place, layer, part)
         try:
             self._read(ref)

@@ -78,7 +78,8 @@ def verdict(rows: list[TensorRow]) -> str:
         return "conv is bitwise equal, h differs"
     if not wrong:
         return "differs within the tolerance of the dtype: rounding"
-    return f"{len(wrong)} of {len(rows)} tensors differ beyond tolerance, first in layer {wrong[0].layer} ({wrong[0].part})"
+    first = f"first in layer {wrong[0].layer} ({wrong[0].part})"
+    return f"{len(wrong)} of {len(rows)} tensors differ beyond tolerance, {first}"
 
 
 def slab(

@@ -1,7 +1,7 @@
 """Text for cells: whatever a model writes is shown as text, one visible sign per character, with a known width.
 
-A line of a pane is a tuple of spans ``(text, role)``; roles are resolved to colours by ``inspector.tui.themes``. Nothing
-here is ever parsed as markup.
+A line of a pane is a tuple of spans ``(text, role)``; roles are resolved to colours by ``inspector.tui.themes``.
+Nothing here is ever parsed as markup.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ is also when frames of a running engine are made and when the speed limit is kep
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import queue
 import threading
@@ -73,6 +74,32 @@ class Worker:
         self._interrupt.set()
         if self.debugger is not None:
             self.debugger.cancel()
+
+    def go_to_token(self, index: int) -> None:
+        """Go to the event at which a token of the focused request was written."""
+
+        def job() -> None:
+            seq = self.framer.event_of_token(index)
+            if seq is not None:
+                self._execute(f"goto @{seq}", True)
+
+        self._jobs.put(job)
+
+    async def complete(self, line: str) -> list[str]:
+        """Whole lines that ``line`` could become; nothing while a command runs."""
+        if self.busy or self.debugger is None:
+            return []
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[str]] = loop.create_future()
+
+        def job(debugger: DebuggerPort) -> None:
+            from inspector.commands.completion import complete
+
+            found = [line[: found.start] + found.text for found in complete(debugger, line)]  # type: ignore[arg-type]
+            loop.call_soon_threadsafe(lambda: None if answer.done() else answer.set_result(found))
+
+        self.do(job)
+        return await answer
 
     def want_events(self, low: int, high: int) -> None:
         """Post the event rows ``low``..``high``."""

@@ -148,7 +148,7 @@ def _stops(debugger: Debugger, which: str) -> list[str]:
     points = list(debugger.stops)
     lines = stop_rows(points, debugger.timeline.now) if points else ["no stop is set: break, watch, trace"]
     off = sorted(debugger.disabled)
-    return [*lines, *([f"invariants that do not stop: {' '.join(off)}"] if off else [])]
+    return [*lines, *([f"invariants switched off: {' '.join(off)}"] if off else [])]
 
 
 def _streams(debugger: Debugger, which: str) -> list[str]:
@@ -311,7 +311,7 @@ TOPICS: dict[str, tuple[str, Topic]] = {
     "tokens": ("tokens of the request with their marks (FIRST LAST picks)", _tokens),
     "branches": ("lines of history", _branches),
     "marks": ("bookmarks and notes", _marks),
-    "invariants": ("the invariants and whether they stop", lambda debugger, which: invariant_rows(debugger)),
+    "invariants": ("the invariants and whether they are on", lambda debugger, which: invariant_rows(debugger)),
     "counters": ("what the run counted (a part of a name picks)", _counters),
     "prefix": ("the prefix cache", _prefix),
     "engine": ("geometry and settings of the engine", _engine),

@@ -80,7 +80,7 @@ def register(registry: Registry) -> None:
         lambda ctx, args: _enable(ctx, args, True)
     )
     registry.command(
-        "invariants", "stop", "list the invariants, or turn them on or off as stops",
+        "invariants", "stop", "list the invariants, or turn them on or off",
         Arg("switch", "choice", "on, off", optional=True, choices=("on", "off")),
         Arg("name", "choice", "one of them; nothing means all", optional=True,
             choices=lambda debugger: list(debugger.invariants)),
@@ -225,10 +225,11 @@ def _invariants(ctx: Context, args: Args) -> Result:
             ctx.say("none of them stops now: set findings on")
         return ctx.result()
     names = [args["name"]] if args["name"] else list(debugger.invariants)
-    if on_off(args["switch"]):
-        debugger.disabled -= set(names)
-    else:
-        debugger.disabled |= set(names)
+    checker = debugger.timeline.checker
+    if checker is None:
+        raise CommandError("nothing is checked in this session")
+    for name in names:
+        checker.switch(name, on_off(args["switch"]))
     ctx.say(f"{args['name'] or plural(len(names), 'invariant')} {args['switch']}")
     return ctx.result(changed=("settings",))
 
@@ -254,4 +255,4 @@ def invariant_rows(debugger: Debugger) -> list[str]:
         (name, "off" if name in debugger.disabled else "on", shorten(invariant.sentence, 96))
         for name, invariant in debugger.invariants.items()
     ]
-    return table(("invariant", "stop", "says"), rows)
+    return table(("invariant", "on", "says"), rows)

@@ -27,8 +27,8 @@ Table  logical block, physical block, tokens in it; ▸ is the block the cursor 
         if not total and not view.block_refs:
             return Content(rows=(Row((("  no paged KV here", "faint"),)),))
         owner: dict[int, int] = {}
-        for req, request in view.requests.items():
-            for block in request.blocks:
+        for req, holder in view.requests.items():
+            for block in holder.blocks:
                 owner[block] = min(req, owner.get(block, req)) if req != frame.req else req
         size = view.start.block_size
         request = frame.request

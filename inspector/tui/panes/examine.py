@@ -25,7 +25,8 @@ Pixels = tuple[tuple[str, int, int, Any, Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One heatmap on the pane: ``x`` its first column, ``down``/``across`` values per pixel, ``factor`` pixels per value."""
+    """One heatmap on the pane: ``x`` its first column, ``down``/``across`` values per pixel;
+    ``factor`` pixels per value."""
 
     name: str
     kind: str
@@ -129,9 +130,7 @@ u / d go outward and inward (layer, head); + and - change the head; D chooses th
     def _key(self, y: int, pixels: Pixels) -> str:
         """A name for what the line looks like: only lines with another name are drawn again."""
         under = tuple(
-            self.cell
-            for picture in self._pictures
-            if self.has_focus and picture.pixel(*self.cell)[0] // 2 == y
+            self.cell for picture in self._pictures if self.has_focus and picture.pixel(*self.cell)[0] // 2 == y
         )
         seen = tuple((kind, x, above.tobytes(), below.tobytes()) for kind, _, x, above, below in pixels)
         return f"heat{hash((seen, under))}"

@@ -43,8 +43,11 @@ class Actions:
         active: str
         app: Any
         query_one: Any
-        debugger_app: InspectorApp
-        pane: Pane
+
+        @property
+        def debugger_app(self) -> InspectorApp: ...
+        @property
+        def pane(self) -> Pane: ...
 
         def hint(self, *spans: tuple[str, str]) -> None: ...
         def open_pane(self, name: str) -> None: ...
@@ -99,7 +102,9 @@ class Actions:
             marks = self.view.marks
             places = sorted({*marks.keyframes, *(seq for seq, _ in marks.bookmarks), *marks.findings})
             ahead = [seq for seq in places if (seq > now if step > 0 else seq < now)]
-            wanted = (ahead[0] if step > 0 else ahead[-1]) if ahead else (self.view.last if step > 0 else self.view.first)
+            wanted = (
+                (ahead[0] if step > 0 else ahead[-1]) if ahead else (self.view.last if step > 0 else self.view.first)
+            )
         wanted = max(self.view.first, min(self.view.last, wanted))
         if wanted != now:
             self.debugger_app.run_line(f"goto @{wanted}", key=True)
@@ -195,7 +200,7 @@ class Actions:
         self.debugger_app.run_line("info stops")
 
     def do_watches(self) -> None:
-        self.debugger_app.run_line("info watches")
+        self.debugger_app.run_line("info stops")
 
     def do_watch(self) -> None:
         target = self.pane.target
@@ -301,7 +306,7 @@ class Actions:
         elif kind == "token":
             self.go_to_token(int(str(value)))
         elif kind == "request":
-            self.debugger_app.run_line(f"focus r{value}", key=True)
+            self.debugger_app.run_line(f"focus request {value}", key=True)
         elif kind == "tensor":
             self.do_examine()
         elif kind == "place" and isinstance(value, Place) and value.kind == "ring":
@@ -315,7 +320,7 @@ class Actions:
 
     def go_to_token(self, index: int) -> None:
         """To the event at which a token was written: backwards or forwards."""
-        self.debugger_app.run_line(f"goto {index}" if False else f"token {index}", key=True)
+        self.debugger_app.worker.go_to_token(index)
 
     # --------------------------------------------------------------------------------------------- line and search
 

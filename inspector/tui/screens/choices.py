@@ -36,7 +36,9 @@ def diff_choices(frame: Frame) -> list[Choice]:
         for index in range(view.start.k):
             state = view.states.get(Place("step", request.slot, index))
             if state is not None and state.h_position is not None:
-                out.append((f"step {index}", f"the state after verify row {index}, at {state.h_position}", f"step {index}"))
+                out.append(
+                    (f"step {index}", f"the state after verify row {index}, at {state.h_position}", f"step {index}")
+                )
         for entry in reversed(request.ring.entries):
             if entry.saved:
                 name = f"ring {entry.ring_slot}"

@@ -26,7 +26,7 @@ def steady(field: Input) -> Input:
 class AskDialog(ModalScreen[str | None]):
     """One line of text. Escape gives None."""
 
-    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"  # type: ignore[misc]
+    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
 
     def __init__(self, title: str, about: tuple[str, ...], value: str = "") -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class AskDialog(ModalScreen[str | None]):
 class ChoiceDialog(ModalScreen[str | None]):
     """A list to choose from, and an input for what is not in it. Escape gives None."""
 
-    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"  # type: ignore[misc]
+    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
 
     def __init__(self, title: str, choices: list[Choice], ask: str = "") -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class ChoiceDialog(ModalScreen[str | None]):
 class ConfirmDialog(ModalScreen[bool]):
     """Yes or no. Enter or y is yes."""
 
-    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"  # type: ignore[misc]
+    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
 
     def __init__(self, question: str) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class ConfirmDialog(ModalScreen[bool]):
 class AcceptDialog(ModalScreen[int | None]):
     """The rows of the paused round: which drafts the model agrees with. A digit answers at once."""
 
-    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"  # type: ignore[misc]
+    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()

@@ -65,7 +65,9 @@ def command_help(registry: Registry | None) -> list[Line]:
     """All commands by group."""
     if registry is None:
         return []
-    lines: list[Line] = [((" Commands", "strong"), ("   : opens the line; the shortest unambiguous prefix works", "dim"))]
+    lines: list[Line] = [
+        ((" Commands", "strong"), ("   : opens the line; the shortest unambiguous prefix works", "dim"))
+    ]
     group = ""
     for command in registry.commands:
         if command.group != group:
@@ -81,7 +83,7 @@ def command_help(registry: Registry | None) -> list[Line]:
 class HelpScreen(ModalScreen[None]):
     """Text to scroll and search; Escape, q or ? closes it."""
 
-    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"  # type: ignore[misc]
+    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
         super().__init__()
@@ -102,7 +104,17 @@ class HelpScreen(ModalScreen[None]):
     def on_key(self, event: events.Key) -> None:
         event.stop()
         pane = self.query_one(TextPane)
-        moves = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": 20, "space": 20, "pageup": -20, "ctrl+d": 10, "ctrl+u": -10}
+        moves = {
+            "down": 1,
+            "j": 1,
+            "up": -1,
+            "k": -1,
+            "pagedown": 20,
+            "space": 20,
+            "pageup": -20,
+            "ctrl+d": 10,
+            "ctrl+u": -10,
+        }
         if event.key in ("escape", "q", "question_mark"):
             self.dismiss(None)
         elif event.key in moves:

@@ -17,7 +17,7 @@ from inspector.tui.text import visible
 class LoadingScreen(Screen[None]):
     """Name, progress, and how to leave."""
 
-    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"  # type: ignore[misc]
+    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
 
     class Cancelled(Message):
         """The person does not want to wait."""

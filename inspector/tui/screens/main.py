@@ -28,7 +28,7 @@ from inspector.tui.panes.tensors import TensorsPane
 from inspector.tui.panes.tokens import TokensPane
 from inspector.tui.screens.actions import Actions
 from inspector.tui.themes import Styles
-from inspector.tui.widgets.bars import LineBar, CursorsBar, KeysBar, StatusBar, StopBar, TimelineBar
+from inspector.tui.widgets.bars import CursorsBar, KeysBar, LineBar, StatusBar, StopBar, TimelineBar
 from inspector.tui.widgets.command_line import CommandLine
 from inspector.tui.widgets.pane import Pane
 from inspector.tui.widgets.tabs import TabsBar
@@ -57,7 +57,7 @@ TINY_HEIGHT = 16
 class MainScreen(Actions, Screen[None]):
     """All panes around one frame."""
 
-    CSS_PATH: ClassVar[str] = "../styles/main.tcss"  # type: ignore[misc]
+    CSS_PATH: ClassVar[str] = "../styles/main.tcss"
     BINDINGS: ClassVar[list[BindingType]] = []
     AUTO_FOCUS = ""
     ESCAPE_TO_MINIMIZE = False

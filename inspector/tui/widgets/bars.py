@@ -118,7 +118,10 @@ class CursorsBar(LineBar):
                 ("conv", None if live is None else live.conv_position),
             ):
                 wrong = position is not None and position != request.cursor
-                spans += [(f"{part} ", part), ("–" if position is None else f"{position}", "bad" if wrong else "strong")]
+                spans += [
+                    (f"{part} ", part),
+                    ("–" if position is None else f"{position}", "bad" if wrong else "strong"),
+                ]
                 spans += [(" !" if wrong and live is not None and not live.dirty else "", "bad"), SEPARATOR]
             off = skew(frame.view, request)
             if off:

@@ -1,8 +1,8 @@
 """The base of every pane: a frame comes in, lines go out, only the lines that changed are drawn again.
 
-A pane is a pure function ``build(frame, width, height)`` and this widget around it. It keeps a cursor, a scroll position
-and a search word; everything else is made anew from the next frame. Built on Textual's line API: a table widget that
-repaints itself whole for one changed cell would take the budget of a step.
+A pane is a pure function ``build(frame, width, height)`` and this widget around it. It keeps a cursor, a scroll
+position and a search word; everything else is made anew from the next frame. Built on Textual's line API: a table
+widget that repaints itself whole for one changed cell would take the budget of a step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tokens side by side, a few lines per band, as many bands as fit. The present is at the end unless the cursor moved."""
+"""Tokens side by side, a few lines per band, as many bands as fit. The end is the present, unless the cursor moved."""
 
 from __future__ import annotations
 
