@@ -91,8 +91,14 @@ def restore_ring(rt: Runtime, action: RestoreRing) -> Iterator[Event]:
     return steps()
 
 
+def _needs_checkpoint(rt: Runtime) -> None:
+    if not rt.memory.pool.has_checkpoint:
+        raise EngineRefusal("this engine keeps no checkpoints: it was started with --drafts 0")
+
+
 def checkpoint(rt: Runtime, action: TakeCheckpoint) -> Iterator[Event]:
     request = rt.find(action.req)
+    _needs_checkpoint(rt)
 
     def steps() -> Iterator[Event]:
         yield from rt.sync_secondary(request.req)
@@ -104,6 +110,7 @@ def checkpoint(rt: Runtime, action: TakeCheckpoint) -> Iterator[Event]:
 
 def restore_checkpoint(rt: Runtime, action: RestoreCheckpoint) -> Iterator[Event]:
     request = rt.find(action.req)
+    _needs_checkpoint(rt)
     most = rt.config.drafts
     if not 0 <= action.accepted <= most:
         raise EngineRefusal(

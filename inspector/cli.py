@@ -83,7 +83,9 @@ def build_app() -> typer.Typer:
 
 
 def _options(
-    version: bool = typer.Option(False, "--version", help="Show the version and leave.", callback=lambda on: _version(on), is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and leave.", callback=lambda on: _version(on), is_eager=True
+    ),
 ) -> None:
     """"""
 

@@ -16,13 +16,21 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("batch", help="Run debugger commands and print their answers: the same script gives the same output.")(_batch)
+    app.command("batch", help="Run debugger commands and print their answers: the same script gives the same output.")(
+        _batch
+    )
 
 
 def _batch(
-    file: Annotated[Path | None, typer.Argument(metavar="[MODEL|SESSION|TRACE]", help="By content; the bundled model without it.")] = None,
-    scripts: Annotated[list[Path] | None, typer.Option("-x", "--script", help="A file with one command a line; may be given again.")] = None,
-    commands: Annotated[list[str] | None, typer.Option("-e", "--execute", help="A command; may be given again; after the scripts.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL|SESSION|TRACE]", help="By content; the bundled model without it.")
+    ] = None,
+    scripts: Annotated[
+        list[Path] | None, typer.Option("-x", "--script", help="A file with one command a line; may be given again.")
+    ] = None,
+    commands: Annotated[
+        list[str] | None, typer.Option("-e", "--execute", help="A command; may be given again; after the scripts.")
+    ] = None,
     prompt: Annotated[str, typer.Option("--prompt", help="Start a request with this text first.")] = "",
     max_tokens: options.MaxTokens = 128,
     model: options.OtherModel = None,
@@ -59,7 +67,9 @@ def _batch(
     )  # fmt: skip
     source = sniff(file)
     if source.kind == "config":
-        raise ValueError(f"{file}: found a bare config.json, expected weights too. info is for planning without weights.")
+        raise ValueError(
+            f"{file}: found a bare config.json, expected weights too. info is for planning without weights."
+        )
     if source.kind == "model":
         debugger = open_live(source.path, config, record=record, progress=loading_bar())
     else:

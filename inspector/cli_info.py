@@ -26,11 +26,16 @@ POOLS = {
 
 
 def register(app: typer.Typer) -> None:
-    app.command("info", help="Architecture and memory of a model, from its headers alone; a bare config.json will do.")(_info)
+    app.command("info", help="Architecture and memory of a model, from its headers alone; a bare config.json will do.")(
+        _info
+    )
 
 
 def _info(
-    model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="A checkpoint or a config.json; the bundled model without it.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="[MODEL]", help="A checkpoint or a config.json; the bundled model without it."),
+    ] = None,
     drafts: options.Drafts = 3,
     ring: options.Ring = None,
     slots: options.Slots = 4,
@@ -147,16 +152,22 @@ def lines(data: dict[str, Any]) -> list[str]:
         "",
     ]
     modes = data["modes"]
-    figures = [(about, byte_size(modes["snapshot"][name]), byte_size(modes["replay"][name])) for name, about in POOLS.items()]
+    figures = [
+        (about, byte_size(modes["snapshot"][name]), byte_size(modes["replay"][name])) for name, about in POOLS.items()
+    ]
     total = ("all pools", byte_size(modes["snapshot"]["total"]), byte_size(modes["replay"]["total"]))
-    return out + table(("memory", "snapshot mode", "replay mode"), [*figures, total], right=("snapshot mode", "replay mode"))
+    return out + table(
+        ("memory", "snapshot mode", "replay mode"), [*figures, total], right=("snapshot mode", "replay mode")
+    )
 
 
 def _runs(layers: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, Any]]]:
     """Neighbouring layers that are alike, as (first, last, one of them)."""
     runs: list[tuple[int, int, dict[str, Any]]] = []
     for layer in layers:
-        if runs and {k: v for k, v in runs[-1][2].items() if k != "layer"} == {k: v for k, v in layer.items() if k != "layer"}:
+        if runs and {k: v for k, v in runs[-1][2].items() if k != "layer"} == {
+            k: v for k, v in layer.items() if k != "layer"
+        }:
             runs[-1] = (runs[-1][0], layer["layer"], runs[-1][2])
         else:
             runs.append((layer["layer"], layer["layer"], layer))

@@ -12,16 +12,26 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig
 
 ModelFile = Annotated[
-    Path | None, typer.Argument(metavar="[MODEL]", help="A .safetensors file, a folder, an index; the bundled model without it.")
+    Path | None, typer.Argument(metavar="[MODEL]", help="A checkpoint file, folder or index; bundled without it.")
 ]  # fmt: skip
-Drafts = Annotated[int, typer.Option("--drafts", min=0, max=64, help="Draft tokens per round; the verify width K is one more.")]
-Ring = Annotated[int | None, typer.Option("--ring", min=0, help="Snapshot ring slots per sequence; by policy without it.")]
+Drafts = Annotated[
+    int, typer.Option("--drafts", min=0, max=64, help="Draft tokens per round; the verify width K is one more.")
+]
+Ring = Annotated[
+    int | None, typer.Option("--ring", min=0, help="Snapshot ring slots per sequence; by policy without it.")
+]
 Slots = Annotated[int, typer.Option("--slots", min=1, help="Sequences that can run at once.")]
-Verify = Annotated[str, typer.Option("--verify", help="exact (row by row, bitwise equal to decoding) or batched (K rows at once).")]
+Verify = Annotated[
+    str, typer.Option("--verify", help="exact (row by row, bitwise equal to decoding) or batched (K rows at once).")
+]
 RollbackMode = Annotated[str, typer.Option("--rollback-mode", help="snapshot or replay.")]
 Drafter = Annotated[str, typer.Option("--drafter", help="mtp, lookup or none.")]
-KvTokens = Annotated[int, typer.Option("--kv-tokens", min=1, help="Size of the KV pool in tokens, all sequences together.")]
-PrefixSlots = Annotated[int, typer.Option("--prefix-slots", min=0, help="Snapshots the prefix cache can hold; 0 turns it off.")]
+KvTokens = Annotated[
+    int, typer.Option("--kv-tokens", min=1, help="Size of the KV pool in tokens, all sequences together.")
+]
+PrefixSlots = Annotated[
+    int, typer.Option("--prefix-slots", min=0, help="Snapshots the prefix cache can hold; 0 turns it off.")
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampler.")]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens to generate.")]

@@ -42,7 +42,9 @@ def _run(
     dtype: options.Dtype = None,
     threads: options.Threads = None,
     loop_watchdog: options.LoopWatchdog = False,
-    events: Annotated[bool, typer.Option("--events", help="Write every event as a JSON line instead of the text.")] = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="Write every event as a JSON line instead of the text.")
+    ] = False,
 ) -> None:
     config = engine_config(
         drafts=drafts, ring=ring, slots=slots, verify=verify, rollback=rollback_mode, drafter=drafter, seed=seed,
@@ -137,7 +139,9 @@ def _open(model: Path | None, config: EngineConfig) -> EnginePort:
 
     source = sniff(model)
     if source.kind != "model":
-        raise ValueError(f"{model}: found {source.kind}, expected a model with weights. Recordings are opened with replay.")
+        raise ValueError(
+            f"{model}: found {source.kind}, expected a model with weights. Recordings are opened with replay."
+        )
     return open_engine(source.path, config, loading_bar())
 
 
@@ -187,7 +191,9 @@ def _tell(totals: Totals, engine: EnginePort, request: NewRequest, prompt: str) 
         if isinstance(event, Texts):
             texts.update(zip(event.ids, event.texts, strict=False))
         elif isinstance(event, Prefill) and show:
-            sys.stderr.write(f"\rprefill {event.cursor} of {len(request.prompt)} tokens  " + ("\r\x1b[K" if event.last else ""))
+            sys.stderr.write(
+                f"\rprefill {event.cursor} of {len(request.prompt)} tokens  " + ("\r\x1b[K" if event.last else "")
+            )
             sys.stderr.flush()
         elif isinstance(event, Emit):
             totals.outputs += 1

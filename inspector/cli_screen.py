@@ -18,7 +18,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _open(
-    file: Annotated[Path | None, typer.Argument(metavar="[MODEL|SESSION|TRACE]", help="By content; the bundled model without it.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL|SESSION|TRACE]", help="By content; the bundled model without it.")
+    ] = None,
     prompt: Annotated[str, typer.Option("--prompt", help="Start a request with this text.")] = "",
     model: options.OtherModel = None,
     record: Annotated[Path | None, typer.Option("--record", help="Record the session into this file.")] = None,
@@ -45,8 +47,8 @@ def _open(
     engine_config(**engine)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         remark(
-            "metrale-inspect: the screen needs a terminal, and input or output is none. For scripts there are batch, run, "
-            "replay, check and dump; see --help."
+            "metrale-inspect: the screen needs a terminal, and input or output is none. For scripts there are batch, "
+            "run, replay, check and dump; see --help."
         )
         raise typer.Exit(2)
     from inspector.opening import sniff
@@ -56,15 +58,17 @@ def _open(
     from inspector.tui.ports import Options
 
     chosen: dict[str, Any] = {
-        "prompt": prompt, "drafts": drafts, "ring": ring, "slots": slots, "record": str(record or ""), "keymap": keymap,
-        "theme": theme, "script": str(script or ""), "model": options.model_path(model) if model else "", "engine": engine,
+        "prompt": prompt, "drafts": drafts, "ring": ring, "slots": slots, "record": str(record or ""),
+        "keymap": keymap, "theme": theme, "script": str(script or ""), "model": model or "", "engine": engine,
     }  # fmt: skip
     raise typer.Exit(run_app(str(file) if file is not None else None, Options(**chosen)))
 
 
 def _serve(
     file: Annotated[Path | None, typer.Argument(metavar="[MODEL|SESSION|TRACE]", help="What the screen opens.")] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; anything else than this machine is your risk.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; anything else than this machine is your risk.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 8000,
 ) -> None:
     try:

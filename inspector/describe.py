@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ SHOWN_TOKENS = 8
 
 def token_text(view: LedgerView, token: int) -> str:
     """``"text"`` of an id, or ``<id>`` when the run never told its text."""
+    if token < 0:
+        return "?"
     text = view.texts.get(token)
     return f"<{token}>" if text is None else quoted(text, 40)
 
@@ -28,7 +31,7 @@ def token_list(view: LedgerView, tokens: tuple[int, ...], limit: int = SHOWN_TOK
 def _numbers(values: tuple[int, ...], limit: int = 12) -> str:
     if not values:
         return "none"
-    consecutive = len(values) > 2 and all(b == a + 1 for a, b in zip(values, values[1:], strict=False))
+    consecutive = len(values) > 2 and all(b == a + 1 for a, b in itertools.pairwise(values))
     if consecutive:
         return f"{values[0]}..{values[-1]}"
     return " ".join(map(str, values[:limit])) + (f" and {len(values) - limit:,} more" if len(values) > limit else "")

@@ -53,7 +53,11 @@ def sniff(path: str | Path | None) -> Source:
         return Source("model", None)
     file = Path(path).expanduser()
     if file.is_dir():
-        if (file / "config.json").is_file() or any(file.glob("*.safetensors")) or any(file.glob("*.safetensors.index.json")):
+        if (
+            (file / "config.json").is_file()
+            or any(file.glob("*.safetensors"))
+            or any(file.glob("*.safetensors.index.json"))
+        ):
             return Source("model", file)
         raise UserError.about(file, "a folder without config.json or .safetensors", "a model folder")
     try:

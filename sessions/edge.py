@@ -93,9 +93,8 @@ class Edge:
             self.leave()
             self.branch, self._folded = branch, 0
 
-    def open_branch(self, parent: int, at: int, reason: str, free: str = "", cancel: Cancel | None = None) -> int:
-        """A new branch that leaves ``parent`` after event ``at``, the engine there, decisions after it open again;
-        nothing is said in advance about the decision ``free``.
+    def open_branch(self, parent: int, at: int, reason: str, cancel: Cancel | None = None) -> int:
+        """A new branch that leaves ``parent`` after event ``at``, the engine there, decisions after it open again.
 
         Raises:
             DivergedError, NotAvailable, Cancelled: no branch was made.
@@ -103,7 +102,7 @@ class Edge:
         self.leave()
         record = self.history.record
         row = None if record.boundary(parent, at) else record.action(parent, at)
-        self.machine.goto(parent, at, cancel, free if row is not None else None)
+        self.machine.goto(parent, at, cancel, free=row is not None)
         branch = record.add_branch(record.owner(parent, at), at, reason)
         self.branch, self._folded = branch, 0
         self.machine.branch = branch
@@ -184,7 +183,9 @@ class Edge:
     def answer(self, what: str, value: int | tuple[int, ...]) -> None:
         """Answer the decision the engine waits at. Raises ValueError when it does not, or not with that value."""
         self.come_back()
-        self.machine.engine.answer(what, value)
+        if self.machine.running is None:
+            raise ValueError("no action is half done: there is nothing to answer")
+        self.machine.answer(what, value)
 
     @property
     def waiting(self) -> Decision | None:

@@ -6,16 +6,16 @@ DivergedError, which is a finding. Lifetime: one per engine. Cost of ``goto``: l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from engine.events import Action, EnginePort, Event, TensorData, TensorRef
-from sessions.decisions import with_decisions, without_decision
 from sessions.divergence import Comparison
 from sessions.errors import Cancelled, DivergedError, NotAvailable
 from sessions.keyframes import Keyframes
 from sessions.record import Record
 from sessions.rows import CANCELLED, DONE, OPEN, ActionRow
+from sessions.script import scripted
 from sessions.stop import Cancel, Progress
 
 REPORT_EVERY = 64  # events between two calls of cancel and progress
@@ -33,7 +33,8 @@ class Machine:
         self.running: ActionRow | None = None
         self._events: Iterator[Event] | None = None
         self.progress: Progress | None = None
-        self.executed = 0  # events executed again, for reports
+        self.watch: Callable[[int, Event], None] | None = None  # sees (branch, event) after each that was met again
+        self.executed = 0
 
     # ------------------------------------------------------------------------------------------------ new actions
 
@@ -66,6 +67,13 @@ class Machine:
         self.seq += 1
         return event
 
+    def answer(self, what: str, value: int | tuple[int, ...]) -> None:
+        """Answer the decision just passed, instead of the policy. Raises ValueError when that cannot be."""
+        assert self.running is not None
+        self.engine.answer(what, value)
+        kept = tuple(answer for answer in self.running.answers if answer[0] != self.seq)
+        self.running = replace(self.running, answers=(*kept, (self.seq, what, value)))
+
     def row(self, status: str) -> ActionRow:
         """The running action as far as it went."""
         assert self.running is not None
@@ -96,17 +104,16 @@ class Machine:
 
     # --------------------------------------------------------------------------------------------------- the past
 
-    def goto(self, branch: int, seq: int, cancel: Cancel | None = None, free: str | None = None) -> None:
+    def goto(self, branch: int, seq: int, cancel: Cancel | None = None, free: bool = False) -> None:
         """Bring the engine to the instant after event ``seq`` of ``branch``. Inside an action the recorded decisions
-        are to follow; with ``free`` those after ``seq`` are open again, for a branch that leaves here, and nothing is said
-        in advance about the decision that ``free`` names.
+        are to follow; with ``free`` those at ``seq`` and after are open again, for a branch that leaves here.
 
         Raises:
             DivergedError: doing the recorded actions again gave something else.
             NotAvailable: there is no image to start from.
             Cancelled: ``cancel`` said yes; the engine is somewhere on the way.
         """
-        if free is not None and self.running is not None:
+        if free and self.running is not None:
             self.lose()
         if (self.branch, self.seq) == (branch, seq):
             return
@@ -124,10 +131,7 @@ class Machine:
                     self.branch = owner
                     self.keep(present=seq)
                     since = 0
-            action = row.taken
-            if free is not None:
-                action = without_decision(with_decisions(self.record, branch, row, seq), free)
-            self._again(branch, row, action, seq, cancel, (begun, total))
+            self._again(branch, row, seq, free, cancel, (begun, total))
         self.branch = branch
         if self.progress is not None and total > REPORT_EVERY:
             self.progress("executing again", total, total)
@@ -163,12 +167,13 @@ class Machine:
         return following is None or following.first == self.seq + 1
 
     def _again(
-        self, branch: int, row: ActionRow, action: Action, seq: int, cancel: Cancel | None, walk: tuple[int, int]
+        self, branch: int, row: ActionRow, seq: int, free: bool, cancel: Cancel | None, walk: tuple[int, int]
     ) -> None:
         """Execute ``row`` up to event ``seq`` or to its end, comparing each event with the record."""
         if self.running is None:
-            self._events = iter(self.engine.perform(action))
-            self.running = row
+            self._events = iter(self.engine.perform(scripted(self.record, branch, row, seq if free else row.last)))
+            self.running = row if not free else replace(row, answers=tuple(a for a in row.answers if a[0] < seq))
+        answers = {at: (what, value) for at, what, value in self.running.answers}
         end = min(row.last if row.status != OPEN else self.record.last(row.branch), seq)
         layers = self.record.start.recurrent_layers
         assert self._events is not None
@@ -183,6 +188,10 @@ class Machine:
                 self.lose()
                 raise self.comparison.describe(recorded, event, layers)
             self.seq += 1
+            if self.watch is not None:
+                self.watch(branch, event)
+            if self.seq in answers:
+                self.engine.answer(*answers[self.seq])
             if self.executed % REPORT_EVERY == 0:
                 if cancel is not None and cancel():
                     raise Cancelled

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from engine.events import EnginePort, Event, Start
+from engine.events import EnginePort, Start
+from sessions import importers
 from sessions.errors import SessionError
 from sessions.history import History
 from sessions.invariants import Checker
@@ -14,7 +14,6 @@ from sessions.recorder import Recorder
 from sessions.schema import MAGIC
 from sessions.store import Store
 
-HEAD = 4096
 MUST_AGREE = (
     "fingerprint", "layers", "recurrent_layers", "h_shape", "conv_shape", "vocab", "slots", "ring_depth", "k",
     "prefix_slots", "blocks", "block_size", "verify_mode", "rollback_mode",
@@ -37,15 +36,12 @@ def open_source(path: Path, checker: Checker, write: bool) -> Opened:
     """Open by content.
 
     Raises:
-        SessionError: not one of ours, or damaged.
+        SessionError: a session that cannot be used.
+        FormatError: neither a session nor a trace or JSON lines that can be read.
     """
-    kind = sniff(path)
-    if kind == "session":
+    if is_session(path):
         return open_session(path, write)
-    history = History.of(_importer(kind)(path), checker)
-    if not history.record.last(0):
-        raise SessionError(path, "no events", "at least one", "Check that this is the right file.")
-    return Opened("trace", history, None, None, {}, [])
+    return Opened("trace", History.of(importers.load(path), checker), None, None, {}, [])
 
 
 def open_session(path: Path, write: bool) -> Opened:
@@ -69,37 +65,17 @@ def open_session(path: Path, write: bool) -> Opened:
         raise
 
 
-def sniff(path: Path) -> str:
-    """session, jsonl or trace, by the first bytes.
+def is_session(path: Path) -> bool:
+    """Whether the file begins like a session file.
 
     Raises:
-        SessionError: none of them.
+        SessionError: it cannot be read at all.
     """
     try:
         with path.open("rb") as file:
-            head = file.read(HEAD)
+            return file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         raise SessionError(path, error.strerror or str(error), "a file", "Check the name.") from None
-    if head.startswith(MAGIC):
-        return "session"
-    text = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
-    if text.startswith("{"):
-        return "jsonl"
-    if text.startswith(("# scenario", "-- tick", "#")):
-        return "trace"
-    found = "an empty file" if not head else f"{head[:16]!r} at its start"
-    expected = "a session file, JSON lines of events, or a scheduler trace"
-    raise SessionError(path, found, expected, "Check that this is the right file.")
-
-
-def _importer(kind: str) -> Callable[[Path], Iterable[Event]]:
-    if kind == "jsonl":
-        from sessions.importers import jsonl
-
-        return jsonl.read_events  # type: ignore[no-any-return]
-    from sessions.importers import metrale_trace
-
-    return metrale_trace.read_events  # type: ignore[no-any-return]
 
 
 def check_engine(engine: EnginePort, recorded: Start, path: object) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.events import Action
 
+Answer = tuple[int, str, int | tuple[int, ...]]
 OPEN, DONE, CANCELLED = "open", "done", "cancelled"
 
 
@@ -23,7 +24,8 @@ class Branch:
 @dataclass(frozen=True, slots=True)
 class ActionRow:
     """An action and the events ``first``..``last`` it gave. ``asked`` is what was asked, ``taken`` has every decision
-    in it. ``status``: done, open (left half done) or cancelled after ``last``."""
+    in it, ``answers`` are those a person gave: (Decision event, what, value). ``status``: done, open (left half done)
+    or cancelled after ``last``."""
 
     branch: int
     first: int
@@ -31,6 +33,7 @@ class ActionRow:
     status: str
     asked: Action
     taken: Action
+    answers: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ TABLES = {
     "round INTEGER NOT NULL, position INTEGER NOT NULL, payload TEXT NOT NULL, state TEXT NOT NULL, "
     "chain BLOB NOT NULL, PRIMARY KEY (branch, seq)",
     "action": "id INTEGER PRIMARY KEY, branch INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, "
-    "status TEXT NOT NULL, asked TEXT NOT NULL, taken TEXT NOT NULL, sum BLOB NOT NULL",
+    "status TEXT NOT NULL, asked TEXT NOT NULL, taken TEXT NOT NULL, answers TEXT NOT NULL, sum BLOB NOT NULL",
     "keyframe": "branch INTEGER NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, bytes INTEGER NOT NULL, "
     "cost INTEGER NOT NULL, PRIMARY KEY (branch, seq)",
     "part": "branch INTEGER NOT NULL, seq INTEGER NOT NULL, name TEXT NOT NULL, dtype TEXT NOT NULL, "

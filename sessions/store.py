@@ -81,11 +81,13 @@ class Store(StoreReader):
 
     def _put_action(self, action: ActionRow) -> None:
         fields = (
-            action.branch, action.first, action.last, action.status, canonical(action.asked), canonical(action.taken)
+            action.branch, action.first, action.last, action.status, canonical(action.asked), canonical(action.taken),
+            canonical_json(action.answers),
         )  # fmt: skip
         self.connection.execute("DELETE FROM action WHERE branch = ? AND first = ?", fields[:2])
         self.connection.execute(
-            "INSERT INTO action (branch, first, last, status, asked, taken, sum) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO action (branch, first, last, status, asked, taken, answers, sum) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (*fields, check_sum(*fields)),
         )
 

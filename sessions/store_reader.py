@@ -15,7 +15,7 @@ from sessions import images
 from sessions.canonical import CHAIN_START, chain, check_sum
 from sessions.errors import SessionError
 from sessions.finding import Finding
-from sessions.rows import CANCELLED, DONE, OPEN, ActionRow, Branch, KeyframeRow, Note, TensorRow
+from sessions.rows import CANCELLED, DONE, OPEN, ActionRow, Answer, Branch, KeyframeRow, Note, TensorRow
 from sessions.store_file import StoreFile
 
 
@@ -66,14 +66,15 @@ class StoreReader(StoreFile):
     def actions(self) -> list[ActionRow]:
         """Actions in order of branch and first event."""
         found = []
-        sql = "SELECT branch, first, last, status, asked, taken, sum FROM action ORDER BY branch, first"
-        for branch, first, last, status, asked, taken, total in self.rows("iiitttb", sql):
+        sql = "SELECT branch, first, last, status, asked, taken, answers, sum FROM action ORDER BY branch, first"
+        for branch, first, last, status, asked, taken, answers, total in self.rows("iiittttb", sql):
             what = f"action at event {first}"
-            self._summed(total, what, branch, first, last, status, asked, taken)
+            self._summed(total, what, branch, first, last, status, asked, taken, answers)
             if status not in (DONE, OPEN, CANCELLED):
                 raise self.damaged(what)
-            records = (self._record(text, action_from_dict, what) for text in (asked, taken))
-            found.append(ActionRow(branch, first, last, status, *records))
+            asked, taken = (self._record(text, action_from_dict, what) for text in (asked, taken))
+            given = self._record(answers, _answers, what)
+            found.append(ActionRow(branch, first, last, status, asked, taken, given))
         return found
 
     def keyframes(self) -> list[KeyframeRow]:
@@ -182,6 +183,16 @@ class StoreReader(StoreFile):
             return convert(json.loads(text))
         except (CodecError, TypeError, ValueError, RecursionError) as error:
             raise self.damaged(f"{what}: {error}") from None
+
+
+def _answers(plain: Any) -> tuple[Answer, ...]:
+    found = []
+    for seq, what, value in plain:
+        tokens = value if isinstance(value, list) else [value]
+        if type(seq) is not int or type(what) is not str or any(type(token) is not int for token in tokens):
+            raise ValueError("answers of another form")
+        found.append((seq, what, tuple(value) if isinstance(value, list) else value))
+    return tuple(found)
 
 
 def _finding(plain: dict[str, Any]) -> Finding:

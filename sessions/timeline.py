@@ -155,7 +155,7 @@ class Timeline(TimelineMoves):
                 found = "no decision" if waiting is None else f"a decision about {waiting.what}"
                 return Stop("refused", self.now, f"answer {what}: {found} is waiting at event {self.now}")
             here = (self.branch, self.now)
-            opened = self._branch_here(f"{what} answered", None, free=what)
+            opened = self._branch_here(f"{what} answered", None)
             try:
                 self._edge().answer(what, value)
             except ValueError as error:
@@ -191,7 +191,7 @@ class Timeline(TimelineMoves):
         assert edge is not None
         return edge
 
-    def _branch_here(self, reason: str, cancel: Cancel | None, free: str = "") -> bool:
+    def _branch_here(self, reason: str, cancel: Cancel | None) -> bool:
         """Make ``now`` a live edge. Raises NotAvailable without an engine."""
         if self.at_edge:
             self._edge().come_back(cancel)
@@ -204,7 +204,7 @@ class Timeline(TimelineMoves):
             machine = self._tensors.fresh_machine()
             self._tensors.edge = Edge(self.history, machine, self.checker, self._recorder)
         self._tensors.edge.machine.progress = self.progress
-        number = self._tensors.edge.open_branch(self.branch, self.now, reason, free, cancel)
+        number = self._tensors.edge.open_branch(self.branch, self.now, reason, cancel)
         self._executable.add(number)
         self.branch = number
         return True

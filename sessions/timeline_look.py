@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from engine.events import Decision, Event, Start, TensorData, TensorRef
+from engine.events import Computation, Decision, EnginePort, Event, Start, StateData, TensorData, TensorRef
 from sessions.divergence import Comparison
 from sessions.edge import EngineFailed
 from sessions.errors import Cancelled, DivergedError, NotAvailable
@@ -13,7 +13,7 @@ from sessions.invariants import Checker
 from sessions.jumps import JUMPS_KEY, Jumps
 from sessions.keyframes import BYTES, Keyframes
 from sessions.notebook import Notebook
-from sessions.opening import Opened
+from sessions.opening import Opened, check_engine
 from sessions.rows import Branch, Note
 from sessions.stop import Cancel, Progress, Stop
 from sessions.tensors import EngineFactory, Tensors
@@ -171,6 +171,25 @@ class TimelineLook:
         except DivergedError as error:
             self._diverged(error, branch)
             raise
+
+    def compute(
+        self, computation: Computation, seq: int | None = None, branch: int | None = None
+    ) -> tuple[StateData, ...]:
+        """Recompute states beside the session, with the engine at event ``seq`` (default now).
+
+        Raises:
+            NotAvailable: no model is open, or it cannot.
+            DivergedError: the engine could not be brought to that instant.
+        """
+        branch, seq = self.branch if branch is None else branch, self.now if seq is None else seq
+        self._tensors.progress = self.progress
+        try:
+            return self._tensors.at(branch, seq).engine.compute(computation)
+        except DivergedError as error:
+            self._diverged(error, branch)
+            raise
+        except ValueError as error:
+            raise NotAvailable(str(error)) from error
 
     def prefetch(self, seq: int | None = None, cancel: Cancel | None = None) -> Stop:
         """Bring an engine to an instant (default now), so that ``tensor`` is quick there."""

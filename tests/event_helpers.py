@@ -384,6 +384,8 @@ class Script:
         self.put(ev.Emit, told.req, token=token, index=len(told.outputs) - 1, mark=mark)
         if token == self.boundary:
             self.put(ev.Boundary, told.req, token=token, output_len=len(told.outputs))
+            if mark == "plain":
+                self._record(told, len(told.outputs), Place("live", told.slot))
 
     def _copy(
         self, cls: type[ev.StateCopy], told: Told, src: Place, dst: Place, queued: bool = False, **fields: Any
@@ -467,7 +469,6 @@ def healthy() -> Script:
     script.save_prefix(1, 0, "decode")
     script.verify(1, (4, 5, 6), accepted=4, bonus=7)
     script.decode(1, pick=9)
-    script.save_ring(1)
     script.verify(1, (4, 5), accepted=1, bonus=4)
     script.rollback(1, keep=3)
     script.decode(1, pick=8)

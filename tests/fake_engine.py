@@ -23,6 +23,10 @@ from engine.events import LIVE, Action, Event, Place, TensorData, TensorRef
 FAULTS = ("conv_omitted", "stale_live", "wrong_step", "zero_bytes", "slot_not_zeroed", "no_sync", "shared_slot")
 
 
+def _data(values: np.ndarray) -> TensorData:
+    return TensorData("float32", values.shape, np.ascontiguousarray(values).tobytes())
+
+
 class EngineRefusal(ValueError):
     """An action that cannot be done now; raised before its first event."""
 
@@ -91,7 +95,7 @@ class FakeEngine:
         self.epochs = [0] * slots
         self.prefixes: list[list[Any] | None] = [None] * prefix_slots  # [key, tokens, blocks, last use]
         self.queue: list[tuple[int, Place, Place, str]] = []
-        self.seq, self.round, self.rounds, self.copies, self.next_req, self.clock = 1, 0, 0, 0, 0, 0
+        self.seq, self.round, self.rounds, self.copies, self.next_req, self.clock = 1, 0, 0, 0, 1, 0
         self.told: set[int] = set()
         self.faults: set[str] = set()
         self._generator: Iterator[Event] | None = None
@@ -153,6 +157,24 @@ class FakeEngine:
         store = {"h": self.memory.h, "conv": self.memory.conv}[ref.part]
         values = store[ref.place][LAYERS.index(ref.layer)]
         return TensorData("float32", values.shape, values.tobytes())
+
+    def compute(self, computation: ev.Computation) -> tuple[ev.StateData, ...]:
+        scratch = FakeMemory(1, 1, 0, 0, self.memory.noise)
+        live, layers = LIVE(0), LAYERS[:1] if isinstance(computation, (ev.FirstLayer, ev.Columns)) else LAYERS
+        if isinstance(computation, ev.Rerun):
+            scratch.h[live][:] = self.memory.h[computation.place]
+            scratch.conv[live][:] = self.memory.conv[computation.place]
+        elif not isinstance(computation, (ev.Golden, ev.FirstLayer, ev.Columns)):
+            raise EngineRefusal(f"{computation.kind}: not a computation of this engine")
+        states: list[ev.StateData] = []
+        for count, token in enumerate(computation.tokens, 1):
+            scratch.absorb(live, token)
+            h, conv = ([_data(store[live][i]) for i in range(len(layers))] for store in (scratch.h, scratch.conv))
+            states.append(ev.StateData(layers, tuple(h), tuple(conv), None, count))
+        if isinstance(computation, ev.Columns):
+            newest = [np.frombuffer(s.conv[0].raw, np.float32).reshape(s.conv[0].shape)[:, -1] for s in states]
+            return (ev.StateData(layers, (), (_data(np.stack(newest)),), None, len(states)),)
+        return tuple(states) if isinstance(computation, ev.Rerun) else tuple(states[-1:])
 
     def save(self) -> dict[str, TensorData]:
         if self._generator is not None:
@@ -221,12 +243,12 @@ class FakeEngine:
         landed, self.queue = self.queue, []
         for _, src, dst, parts in landed:
             self.memory.move(src, dst, parts)
-        yield self._event(ev.Sync, req=req, count=len(landed))
         for copy, src, dst, parts in landed:
             size = sum(len(LAYERS) * {"h": 32, "conv": 48}[part] for part in parts.split("+") if part)
             yield self._event(
                 ev.Landed, req=req, copy=copy, src=src, dst=dst, parts=parts, bytes=size, digests=self._digests(dst)
             )
+        yield self._event(ev.Sync, req=req, count=len(landed))
 
     def _decide(
         self, what: str, default: Any, low: int, high: int, req: int, tokens: tuple[int, ...] = ()
@@ -332,6 +354,12 @@ class FakeEngine:
             self.turns.append(seq.req)
 
     def _kv(self, seq: Sequence, tokens: int) -> Iterator[Event]:
+        at = seq.cursor // self.block_size
+        if at < len(seq.blocks) and self.blocks.refs[seq.blocks[at]] > 1:  # copy on write
+            src, (dst,) = seq.blocks[at], self.blocks.alloc(1)
+            self.blocks.drop([src])
+            seq.blocks[at] = dst
+            yield self._event(ev.KvCopy, req=seq.req, src=src, dst=dst, tokens=seq.cursor % self.block_size)
         need = -(-tokens // self.block_size) - len(seq.blocks)
         if need > 0:
             fresh = self.blocks.alloc(need)
@@ -425,17 +453,20 @@ class FakeEngine:
         evicted = [] if "shared_slot" in self.faults else [entry for entry in seq.ring if entry[1] == slot]
         seq.ring = [entry for entry in seq.ring if entry not in evicted] + [[label, slot]]
         seq.next_slot = (slot + 1) % self.depth
+        for position, _ in evicted:
+            yield self._event(ev.RingEvict, req=seq.req, slot=seq.slot, ring_slot=slot, token_position=position)
         yield self._event(
             ev.RingRecord, req=seq.req, slot=seq.slot, ring_slot=slot, token_position=label, next_slot=seq.next_slot
         )
-        for position, _ in evicted:
-            yield self._event(ev.RingEvict, req=seq.req, slot=seq.slot, ring_slot=slot, token_position=position)
         position = len(seq.prompt) + label - 1
         yield self._copy(ev.RingSave, seq, src, Place("ring", seq.slot, slot), position, token_position=label)
 
     def _decode(self, seq: Sequence, action: ev.RunRound) -> Iterator[Event]:
         yield self._event(ev.RoundBegin, req=seq.req, mode="decode")
         yield from self._sync(seq.req)
+        yield from self._absorb_one(seq, action)
+
+    def _absorb_one(self, seq: Sequence, action: ev.RunRound) -> Iterator[Event]:
         yield from self._kv(seq, seq.cursor + 1)
         live, token = LIVE(seq.slot), seq.outputs[-1]
         self._absorb(live, token)
@@ -465,27 +496,36 @@ class FakeEngine:
         self.memory.h[LIVE(seq.slot)][:], self.memory.conv[LIVE(seq.slot)][:] = saved_h, saved_conv
         return tuple(drafts)
 
+    def _draft(self, seq: Sequence, action: ev.RunRound) -> Iterator[Event]:
+        """The decision about drafts; what was decided is in ``self._decided``."""
+        if action.drafts is not None:
+            drafts, source = action.drafts, action.source or "hand"
+        else:
+            drafts = self._propose(seq)
+            source = seq.drafter if drafts else "none"
+        yield from self._texts(list(drafts))
+        yield from self._decide("drafts", len(drafts), 0, self.k - 1, seq.req, drafts)
+        answer = drafts if self._answer is None else self._answer
+        if answer != drafts:
+            drafts, source = drafts[:answer] if isinstance(answer, int) else answer, "hand"
+            yield from self._texts(list(drafts))
+        drafts = drafts[: self.k - 1]
+        self._decided |= {"drafts": drafts, "source": source}
+        yield self._event(ev.Draft, req=seq.req, tokens=drafts, source=source)
+
     def _verify(self, seq: Sequence, action: ev.RunRound) -> Iterator[Event]:
         live, checkpoint = LIVE(seq.slot), Place("checkpoint", seq.slot)
         replay = self.mode == "replay"
         yield self._event(ev.RoundBegin, req=seq.req, mode="verify")
         yield from self._sync(seq.req)
-        proposal = self._propose(seq)
-        yield from self._decide("drafts", len(proposal), 0, self.k - 1, seq.req, proposal)
-        drafts, source = proposal, seq.drafter
-        if action.drafts is not None:
-            drafts, source = action.drafts, action.source or "hand"
-        if self._answer is not None:
-            answer = self._answer
-            drafts, source = (proposal[:answer], seq.drafter) if isinstance(answer, int) else (answer, "hand")
-        drafts = drafts[: self.k - 1]
-        self._decided |= {"drafts": drafts, "source": source}
-        yield from self._texts(list(drafts))
-        yield self._event(ev.Draft, req=seq.req, tokens=drafts, source=source)
+        yield from self._kv(seq, seq.cursor + self.k)
+        yield from self._draft(seq, action)
+        drafts = self._decided["drafts"]
+        if not drafts:
+            yield from self._absorb_one(seq, action)
+            return
         k, before = len(drafts) + 1, seq.cursor
-        yield from self._kv(seq, seq.cursor + k)
-        if replay:
-            yield self._copy(ev.Checkpoint, seq, live, checkpoint, before)
+        yield self._copy(ev.Checkpoint, seq, live, checkpoint, before)
         rows, picks = (seq.outputs[-1], *drafts), []
         for row, token in enumerate(rows):
             self._absorb(live, token)
@@ -510,11 +550,10 @@ class FakeEngine:
             if picks[row] == END and not seq.ignore_eos:
                 natural = row + 1
                 break
-        yield from self._decide("accept", natural, 1, k, seq.req)
-        wanted = self._answer if self._answer is not None else action.accept
-        accepted = natural if wanted is None else max(1, min(wanted, k))
-        if wanted is not None:
-            self._decided["accept"] = accepted
+        default = natural if action.accept is None else action.accept
+        yield from self._decide("accept", default, 1, k, seq.req, tuple(picks))
+        accepted = max(1, min(default if self._answer is None else self._answer, k))
+        self._decided["accept"] = accepted
         emitted = [*drafts[: accepted - 1], picks[accepted - 1]]
         if action.token >= 0:
             emitted[-1] = action.token
@@ -577,12 +616,15 @@ class FakeEngine:
             outcome = "no_ssm_snapshot" if known else "no_boundary"
             yield self._event(ev.Rollback, req=seq.req, outcome=outcome, reason=f"nothing to keep before {min_keep}")
             return
-        yield from self._decide("boundary", max(kept), min(kept), max(kept), seq.req, tuple(kept))
+        yield from self._decide("boundary", max(kept), 1, len(seq.outputs) - 1, seq.req)
         keep = max(kept) if wanted < 0 else wanted
         keep = self._answer if self._answer is not None else keep
         if keep != max(kept) and isinstance(self._asked, ev.RunRound):
             self._decided["boundary"] = keep
-        yield from self._rewind(seq, keep if keep in kept else max(kept))
+        if keep not in kept:
+            yield self._event(ev.Rollback, req=seq.req, outcome="no_ssm_snapshot", reason=f"no snapshot at {keep}")
+            return
+        yield from self._rewind(seq, keep)
 
     def _rewind(self, seq: Sequence, keep: int) -> Iterator[Event]:
         slot = next(slot for label, slot in seq.ring if label == keep)
@@ -605,6 +647,10 @@ class FakeEngine:
             ev.Rollback, req=seq.req, outcome="rolled_back", keep_len=keep, dropped=lost, cursor=position,
             pending=seq.outputs[-1], count=seq.rollbacks,
         )  # fmt: skip
+        inside = next((token == THINK for token in reversed(seq.tokens) if token in (THINK, UNTHINK)), False)
+        if inside != seq.thinking:
+            seq.thinking = inside
+            yield self._event(ev.Thinking, req=seq.req, inside=inside)
 
     def _roll_back(self, action: ev.RollBack) -> Iterator[Event]:
         seq = self._sequence(action.req)
@@ -693,22 +739,20 @@ class FakeEngine:
             ev.Fork, req=req, parent=parent.req, outputs=tuple(child.outputs),
             pending=child.outputs[-1] if child.outputs else -1, cursor=child.cursor,
         )  # fmt: skip
-        full = child.cursor // self.block_size
-        shared = parent.blocks[:full]
+        shared = tuple(parent.blocks)
         self.blocks.hold(shared)
         child.blocks += shared
-        if shared:
-            yield self._event(ev.KvShare, req=req, blocks=tuple(shared), tokens=full * self.block_size)
-        yield from self._kv(child, child.cursor)
-        if child.cursor % self.block_size:
-            yield self._event(
-                ev.KvCopy,
-                req=req,
-                src=parent.blocks[full],
-                dst=child.blocks[full],
-                tokens=child.cursor % self.block_size,
-            )
+        yield self._event(ev.KvShare, req=req, blocks=shared, tokens=child.cursor)
         yield self._copy(ev.StateCopy, child, LIVE(parent.slot), LIVE(child.slot), child.cursor)
+        for label, slot in parent.ring:
+            new = child.next_slot
+            child.ring.append([label, new])
+            child.next_slot = (new + 1) % self.depth
+            yield self._event(
+                ev.RingRecord, req=req, slot=child.slot, ring_slot=new, token_position=label, next_slot=child.next_slot
+            )
+            src, dst = Place("ring", parent.slot, slot), Place("ring", child.slot, new)
+            yield self._copy(ev.RingSave, child, src, dst, len(child.prompt) + label - 1, token_position=label)
 
     def _free(self, action: ev.FreeRequest) -> Iterator[Event]:
         yield from self._finish(self._sequence(action.req), "freed")

@@ -88,7 +88,9 @@ class Toy:
         conv[:, :-1] = conv[:, 1:].copy()
         conv[:, -1] = self.product(x, self.qkv[i], split)
         y = self.cast(_silu((conv * self.taps[i]).sum(axis=1)))
-        q, k = (_unit(part.reshape(self.key_heads, self.size)) for part in (y[: self.keys], y[self.keys : 2 * self.keys]))
+        q, k = (
+            _unit(part.reshape(self.key_heads, self.size)) for part in (y[: self.keys], y[self.keys : 2 * self.keys])
+        )
         v = y[2 * self.keys :].reshape(self.heads, self.size)
         q, k = (np.repeat(part, self.heads // self.key_heads, axis=0) for part in (q, k))
         b, a = np.split(self.product(x, self.gates[i], split), 2)

@@ -126,9 +126,7 @@ def make_bed(
     pool = SsmStatePool(model.geometry, slots, k, mode, model.device, model.dtype)
     sizes = {"blocks": 64, "block_size": 16, **kv}
     config = model.config
-    paged = PagedKv(
-        model.kv_layers, config.kv_heads, config.head_dim, **sizes, dtype=model.dtype, device=model.device
-    )
+    paged = PagedKv(model.kv_layers, config.kv_heads, config.head_dim, **sizes, dtype=model.dtype, device=model.device)
     return Bed(model, pool, paged)
 
 
@@ -222,7 +220,13 @@ def config_of(shape: Shape) -> dict[str, Any]:
         "model_type": shape.family,
         "tie_word_embeddings": shape.tied,
         "text_config": text,
-        "vision_config": {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": 32},
+        "vision_config": {
+            "depth": 1,
+            "hidden_size": 16,
+            "num_heads": 2,
+            "intermediate_size": 16,
+            "out_hidden_size": 32,
+        },
     }
 
 

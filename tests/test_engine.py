@@ -330,3 +330,11 @@ def test_a_reader_that_forgets_to_wait_sees_the_old_bytes_every_time() -> None:
     (right,) = of(ev.Decode, run(healthy, ev.RunRound(req=1, drafts=())))
     assert results[0] == results[1]
     assert results[0][1] != right.digests
+
+
+def test_without_drafts_there_is_no_checkpoint_to_take() -> None:
+    engine = make_engine(drafts=0, drafter="none")
+    start(engine)
+    for action in (ev.TakeCheckpoint(req=1), ev.RestoreCheckpoint(req=1)):
+        with pytest.raises(EngineRefusal, match="--drafts 0"):
+            engine.perform(action)

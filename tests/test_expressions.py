@@ -165,7 +165,8 @@ def test_value(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["position < 3", "position > 3", "position == 3", "position != 3", "position + 1 == 4", "3 in event.tokens"]
+    "source",
+    ["position < 3", "position > 3", "position == 3", "position != 3", "position + 1 == 4", "3 in event.tokens"],
 )
 def test_a_comparison_with_something_unknown_is_false(source: str) -> None:
     assert value(source) is False
@@ -289,7 +290,8 @@ def test_tensors_without_a_source_of_tensors_say_so() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["(" * (MAX_DEPTH + 1) + "1" + ")" * (MAX_DEPTH + 1), "-" * 900 + "1", "not " * 200 + "1", "1" + "+1" * 450, "1," * 450,
+    ["(" * (MAX_DEPTH + 1) + "1" + ")" * (MAX_DEPTH + 1), "-" * 900 + "1", "not " * 200 + "1", "1" + "+1" * 450,
+     "1," * 450,
      "a" * (MAX_LENGTH + 1), "(" * 900],
 )  # fmt: skip
 def test_too_deep_or_too_long_is_refused(source: str) -> None:

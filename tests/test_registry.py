@@ -63,7 +63,7 @@ def test_the_shortest_unambiguous_prefix_is_enough(registry: Registry) -> None:
 
 
 def test_an_unknown_command_gets_a_suggestion(registry: Registry) -> None:
-    with pytest.raises(UsageError, match='no command "contniue".*Did you mean "continue"'):
+    with pytest.raises(UsageError, match=r'no command "contniue".*Did you mean "continue"'):
         registry.resolve("contniue")
 
 
@@ -109,7 +109,11 @@ def words(line: str) -> list[tuple[str, bool]]:
 
 
 def test_words_and_quotes() -> None:
-    assert words('new "a b\\n\\x1b\\u00e9\\"\\\\" max=2') == [("new", False), ('a b\n\x1b\u00e9"\\', True), ("max=2", False)]
+    assert words('new "a b\\n\\x1b\\u00e9\\"\\\\" max=2') == [
+        ("new", False),
+        ('a b\n\x1b\u00e9"\\', True),
+        ("max=2", False),
+    ]
     assert words("goto 'a") == [("goto", False), ("'a", False)]
     assert words('a="b c" d') == [('a="b c"', False), ("d", False)]
     assert words("   ") == []
@@ -173,7 +177,9 @@ def test_places(text: str) -> None:
     assert take_place(Words(str(PLACES[text]).replace(" '", " @'"))) == PLACES[text]
 
 
-@pytest.mark.parametrize("text", ["", "lives", "ring", "step x", "ring:1", "live:1.2", "ring 1.k", "ring r1", "live.h[a]"])
+@pytest.mark.parametrize(
+    "text", ["", "lives", "ring", "step x", "ring:1", "live:1.2", "ring 1.k", "ring r1", "live.h[a]"]
+)
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(UsageError):
         reader = Words(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,9 @@ def record(requests: int = 2, rounds: int = 14, **options: Any) -> list[Fact]:
     engine = FakeEngine(**options)
     events: list[Event] = [engine.start()]
     for i in range(requests):
-        events += engine.perform(NewRequest(prompt=engine.tokens("the ring holds four entries")[: 6 + i], max_tokens=40, ignore_eos=True))
+        events += engine.perform(
+            NewRequest(prompt=engine.tokens("the ring holds four entries")[: 6 + i], max_tokens=40, ignore_eos=True)
+        )
     for _ in range(rounds):
         events += engine.perform(RunRound())
     ledger, facts = Ledger(), []
@@ -187,7 +190,18 @@ def test_every_form_in_the_help_can_be_typed(name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["verfy", "token x", "token", "invariant nope", "@1 2", 'token ""', "accept if", "accept if accepted <", "pos", "ring x"],
+    [
+        "verfy",
+        "token x",
+        "token",
+        "invariant nope",
+        "@1 2",
+        'token ""',
+        "accept if",
+        "accept if accepted <",
+        "pos",
+        "ring x",
+    ],
 )
 def test_what_is_no_location(text: str) -> None:
     with pytest.raises(CommandError):
@@ -256,7 +270,7 @@ def test_a_watch_tells_old_and_new() -> None:
     point = watch("cursor")
     texts = [hit.text for before, event, after in FACTS if (hit := point.ask(before, event, after, scopes))]
     cursors = [a.requests[0].cursor for _, _, a in FACTS if 0 in a.requests]
-    changes = [f"cursor: {x} -> {y}" for x, y in zip(cursors, cursors[1:], strict=False) if x != y]
+    changes = [f"cursor: {x} -> {y}" for x, y in itertools.pairwise(cursors) if x != y]
     assert texts[0].startswith("cursor: none -> ") and texts[1:] == changes
 
 

@@ -183,8 +183,8 @@ def steps(rng: random.Random) -> str:
 
 
 def explain(rng: random.Random) -> str:
-    questions, thought, answer = rng.choice(EXPLANATIONS)
-    return chat(("user", rng.choice(questions)), answer(thought, answer))
+    questions, thought, text = rng.choice(EXPLANATIONS)
+    return chat(("user", rng.choice(questions)), answer(thought, text))
 
 
 def repeat(rng: random.Random) -> str:
@@ -224,8 +224,8 @@ Kind = Callable[[random.Random], str]
 
 # The kinds which need no other text, each with the number of times it is drawn beside the others.
 KINDS: tuple[tuple[Kind, float], ...] = (
-    (recall_all, 2), (arithmetic, 3), (tool, 2), (weather, 2), (repeat, 2), (code, 2), (person, 2), (numbered_list, 1.5),
-    (steps, 1), (explain, 2),
+    (recall_all, 2), (arithmetic, 3), (tool, 2), (weather, 2), (repeat, 2), (code, 2), (person, 2),
+    (numbered_list, 1.5), (steps, 1), (explain, 2),
 )  # fmt: skip
 
 

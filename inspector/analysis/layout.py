@@ -101,7 +101,9 @@ def h_to_ours(h: Tensor, layout: Layout = OURS, **pick: int) -> Floats:
     return np.ascontiguousarray(_ordered(as_floats(h), layout.h, H_AXES, pick))
 
 
-def conv_to_ours(conv: Tensor, layout: Layout = OURS, kernel: int | None = None, offset: int = 0, **pick: int) -> Floats:
+def conv_to_ours(
+    conv: Tensor, layout: Layout = OURS, kernel: int | None = None, offset: int = 0, **pick: int
+) -> Floats:
     """conv as [channels, columns] float32, newest column last.
 
     Engines keep 3 columns (all that is needed) or 4, and vLLM keeps ``num_spec`` more: the running window then starts

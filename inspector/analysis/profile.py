@@ -55,7 +55,9 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class PartError:
     """Found against expected, one part of one layer. ``error`` is Frobenius, relative to expected; ``heads`` the same
-    per head (conv: one entry); ``unlike`` the score 1 - 2ab/(aa+bb) per head: 0 equal, 1 unrelated."""
+    per head (conv: one entry); ``unlike`` is 1 - cosine per head: 0 same direction, 1 unrelated. ``cast``: found is
+    exactly expected after a round trip through that dtype. ``only``: found, not expected, has but values of that dtype.
+    ``transposed``: error against the transpose, when it was worth a look."""
 
     error: float
     equal: bool
@@ -118,7 +120,7 @@ def _layer(number: int, found: LayerState, expected: LayerState, candidates: Map
     except TensorError as error:
         raise TensorError(f"layer {number}: {error}") from None
     shift, columns = None, ()
-    if a is not None and b is not None and not conv.equal and not conv.bad_found and not conv.bad_expected:
+    if a is not None and b is not None and not (h.equal and conv.equal) and not conv.bad_found + conv.bad_expected:
         x, y = as_floats(a), as_floats(b)
         shift, columns = best_shift(x, y), _columns(x, y)
     matches = {
@@ -155,8 +157,8 @@ def _h_error(a: Tensor | None, b: Tensor | None) -> PartError:
 def _part_error(a: Tensor, b: Tensor, turn: bool = False) -> PartError:
     """Errors of one part; dtype and transposition are looked into only where there is a difference."""
     sums = moments(a, b)
-    both = sums.aa + sums.bb
-    unlike = np.divide(sums.dd, both, out=np.zeros_like(both), where=both > 0.0)
+    norms = np.sqrt(sums.aa) * np.sqrt(sums.bb)
+    cosines = np.divide((sums.aa + sums.bb - sums.dd) / 2.0, norms, out=np.zeros_like(norms), where=norms > 0.0)
     equal = same_bits(a, b) or (flat(a).dtype != flat(b).dtype and not sums.dd.any() and not sums.bad_a + sums.bad_b)
     bad = sums.bad_a + sums.bad_b > 0
     kind = "" if equal or bad else next((name for name in LOW_DTYPES if is_cast(a, b, name)), "")
@@ -171,7 +173,7 @@ def _part_error(a: Tensor, b: Tensor, turn: bool = False) -> PartError:
         error=sums.error,
         equal=equal,
         heads=sums.head_errors,
-        unlike=tuple(float(u) for u in unlike),
+        unlike=tuple(float(1.0 - c) for c in cosines),
         zero_found=not sums.aa.any() and not sums.bad_a,
         zero_expected=not sums.bb.any() and not sums.bad_b,
         bad_found=sums.bad_a,

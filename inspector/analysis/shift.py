@@ -96,7 +96,9 @@ def best_shift(found: Tensor, expected: Tensor, limit: int | None = None) -> Shi
     return Shift(tuple(scores), kernel, any(error is not None and error < 1e-6 for error in itself))
 
 
-def _error(a: np.ndarray[tuple[int, ...], np.dtype[np.float64]], b: np.ndarray[tuple[int, ...], np.dtype[np.float64]], n: int) -> float | None:
+def _error(
+    a: np.ndarray[tuple[int, ...], np.dtype[np.float64]], b: np.ndarray[tuple[int, ...], np.dtype[np.float64]], n: int
+) -> float | None:
     """Relative error of the overlap when found is ``n`` ahead; None when the expected part is zero, inf with NaN."""
     width = a.shape[1] - abs(n)
     x, y = (a[:, :width], b[:, n:]) if n >= 0 else (a[:, -n:], b[:, :width])

@@ -77,16 +77,16 @@ def accesses(event: Event, before: LedgerView) -> Iterator[Access]:
             return
 
 
-def touches(
-    event: Event, before: LedgerView, place: Place, part: str = "", *, reads: bool, writes: bool
-) -> str:
+def touches(event: Event, before: LedgerView, place: Place, part: str = "", *, reads: bool, writes: bool) -> str:
     """``read``, ``written``, ``read and written`` or "": what ``event`` did to ``part`` ("" for any) of ``place``."""
     did = {
         access.write
         for access in accesses(event, before)
         if access.place == place and (not part or part in access.parts.split("+"))
     }
-    shown = [word for word, write, wanted in (("read", False, reads), ("written", True, writes)) if wanted and write in did]
+    shown = [
+        word for word, write, wanted in (("read", False, reads), ("written", True, writes)) if wanted and write in did
+    ]
     return " and ".join(shown)
 
 

@@ -128,6 +128,7 @@ TYPES: dict[str, tuple[str, Reader]] = {
     "request": ("a request, r0 or 0", _request),
     "when": ("an instant: @1043, 'a, start, end", lambda words, arg, debugger: take_when(words)),
     "place": ("a place: live, checkpoint, step 1, ring 2, prefix 0, ring:0.2", lambda w, arg, debugger: take_place(w)),
+    "side": ("a place, with @1043 written close to it", lambda w, arg, debugger: take_place(w, spaced=False)),
     "base": ("a place, or previous, @1043, 'a, golden, twin", lambda w, arg, debugger: take_base(w)),
     "file": ("a file name", _word),
     "flag": ("an option without a value", _flag),

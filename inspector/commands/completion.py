@@ -85,8 +85,10 @@ def _argument(debugger: Debugger, command: Command, words: Words, line: str) -> 
         return []
     # An argument that takes the rest of the line stays the current one, whatever was typed before.
     at = min(len(texts), len(places) - 1)
-    rest = next((i for i, arg in enumerate(places) if arg.type in ("rest", "expr", "text", "words", "place", "base")), at)
-    arg = places[min(at, rest) if at >= rest and places[rest].type not in ("place", "base") else at]
+    rest = next(
+        (i for i, arg in enumerate(places) if arg.type in ("rest", "expr", "text", "words", "place", "side", "base")), at
+    )
+    arg = places[min(at, rest) if at >= rest and places[rest].type not in ("place", "side", "base") else at]
     if arg.type in ("rest", "expr"):
         return _expression(debugger, command, arg, line, begin)
     return _matching(_candidates(debugger, command, arg, prefix), line, start)
@@ -99,7 +101,7 @@ def _candidates(debugger: Debugger, command: Command, arg: Arg, prefix: str) -> 
     times = [("start", "the first event"), ("end", "the last event"), *marks]
     if arg.type == "when":
         return times
-    if arg.type == "place":
+    if arg.type in ("place", "side"):
         return [(place, "") for place in PLACES]
     if arg.type == "base":
         return [*((place, "") for place in PLACES), *COMPUTED.items(), *times]

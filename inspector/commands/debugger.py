@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.events import Event, Place, TensorData, TensorRef
 from inspector.commands.arguments import bind
@@ -46,6 +46,13 @@ TROUBLES = (
     Cancelled,
 )
 SOURCE_DEPTH = 8
+
+
+class Instant(NamedTuple):
+    """Event ``seq`` of a line of history."""
+
+    branch: int
+    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ class Debugger:
         context: Context | None = None
         try:
             command, rev, words = self.parse(typed)
-            context = Context(self, command, rev, typed)
+            context = Context(self, command, rev, typed, self.timeline.branch)
             args = bind(command, words, self)
             self._check_needs(command)
             self._check_line_of_history()
@@ -212,20 +219,39 @@ class Debugger:
             raise CommandError(f"there is no request at event {self.view.seq}")
         return request
 
-    def instant(self, when: When) -> int:
-        """Event number of an instant. Raises CommandError for a bookmark that is not there."""
-        if when.kind == "event":
-            return when.value
+    def instant(self, when: When) -> Instant:
+        """Raises CommandError for a bookmark, a branch or an event that is not there."""
+        timeline = self.timeline
         if when.kind == "mark":
-            return self.instant_of_mark(when.name)
-        return {"start": self.timeline.first, "end": self.timeline.last, "now": self.timeline.now}[when.kind]
+            branch, seq = self._marked(when.name)
+        elif when.kind == "event":
+            branch, seq = timeline.branch if when.branch is None else when.branch, when.value
+        else:
+            words = {"start": timeline.first, "end": timeline.last, "now": timeline.now}
+            return Instant(timeline.branch, words[when.kind])
+        last = {line.id: line.last for line in timeline.branches}
+        if branch not in last:
+            raise CommandError(f"there is no branch {branch}; branches: {', '.join(map(str, last))}")
+        if not timeline.first <= seq <= last[branch]:
+            on = f" on branch {branch}" if branch != timeline.branch else ""
+            raise CommandError(f"event {seq} is not recorded; there are events {timeline.first} to {last[branch]}{on}")
+        return Instant(branch, seq)
 
-    def instant_of_mark(self, name: str) -> int:
+    def _marked(self, name: str) -> Instant:
+        """On this branch when the bookmark stands on its way, else on the branch it was set on."""
         marks = self.timeline.bookmarks
         if name not in marks:
             there = ", ".join(sorted(marks)) or "none is set"
             raise CommandError(f"there is no bookmark '{name}.{suggest(name, marks)} Bookmarks: {there}")
-        return marks[name]
+        note, record = self.timeline.bookmark(name), self.timeline.history.record
+        shared = note.seq <= self.timeline.last and record.owner(self.timeline.branch, note.seq) == record.owner(
+            note.branch, note.seq
+        )
+        return Instant(self.timeline.branch if shared else note.branch, note.seq)
+
+    def instant_of_mark(self, name: str) -> int:
+        """Event number of a bookmark."""
+        return self._marked(name).seq
 
     # ------------------------------------------------------------------------------------------------- expressions
 
@@ -260,16 +286,22 @@ class Debugger:
         except (LookupError, CommandError) as error:
             raise ValueProblem(self.explain(error)) from None
 
-    def tensor(self, ref: TensorRef, seq: int | None = None) -> TensorData:
-        """The bytes at a place at an instant. Raises NotAvailable, DivergedError, or CommandError when the place was
-        never written."""
-        return self.timeline.tensor(ref, seq)
+    def tensor(self, ref: TensorRef, seq: int | None = None, branch: int | None = None) -> TensorData:
+        """The bytes at a place at an instant. Raises NotAvailable, DivergedError, Cancelled."""
+        return self.timeline.tensor(ref, seq, branch, cancel=self._cancel.is_set)
 
-    def place(self, spec: PlaceSpec) -> tuple[Place, int]:
+    @property
+    def here(self) -> Instant:
+        return Instant(self.timeline.branch, self.timeline.now)
+
+    def view_of(self, instant: Instant) -> LedgerView:
+        return self.timeline.view_at(instant.seq, instant.branch)
+
+    def place(self, spec: PlaceSpec, default: Instant | None = None) -> tuple[Place, Instant]:
         """The place and the instant that ``spec`` means. Raises CommandError while the request has no slot."""
-        seq = self.instant(spec.when) if spec.when is not None else self.timeline.now
-        view = self.timeline.view if seq == self.timeline.now else self.timeline.view_at(seq)
-        return spec.at(view, self.request_of(view, None) if spec.req is None else spec.req), seq
+        instant = self.instant(spec.when) if spec.when is not None else default or self.here
+        view = self.view_of(instant)
+        return spec.at(view, self.request_of(view, None) if spec.req is None else spec.req), instant
 
     # --------------------------------------------------------------------------------------------------- stopping
 
@@ -279,11 +311,8 @@ class Debugger:
         for point in self.stops.counting():
             self.count_up_to(point, self.timeline.now)
 
-        report = self._report
-
         def ask(before: LedgerView, event: Event, after: LedgerView) -> str | None:
-            if report is not None:
-                report("running", after.seq, 0)
+            self.tick(after.seq)
             hits = self.stops.ask(before, event, after, self.scopes)
             if not hits:
                 return None
@@ -292,6 +321,16 @@ class Debugger:
             return "; ".join(halting) or None
 
         return ask
+
+    @property
+    def asks(self) -> bool:
+        """Whether any stop wants to be asked while walking."""
+        return any(point.enabled for point in self.stops)
+
+    def tick(self, seq: int) -> None:
+        """A running command passed event ``seq``."""
+        if self._report is not None:
+            self._report("running", seq, 0)
 
     def scopes(self, point: StopPoint, before: LedgerView, event: Event, after: LedgerView) -> Scopes:
         def request(view: LedgerView) -> int:

@@ -160,8 +160,10 @@ def _kind_or_name(where: str) -> Location:
         near = [kind for kind in KINDS if kind.startswith(unknown)]
         if len(near) == 1 and "," not in where:
             return _kinds(near[0])
-        hint = f' It could be {", ".join(near)}.' if near else suggest(unknown, KINDS)
-        raise UsageError(f'"{unknown}" is neither an event kind nor a name.{hint} "help break" lists the forms') from None
+        hint = f" It could be {', '.join(near)}." if near else suggest(unknown, KINDS)
+        raise UsageError(
+            f'"{unknown}" is neither an event kind nor a name.{hint} "help break" lists the forms'
+        ) from None
 
 
 def _kinds(text: str) -> Location:

@@ -29,7 +29,7 @@ PLACES = [
     ("live @1043, live @'a", "at another instant"),
 ]
 INSTANTS = [
-    ("@1043", "event 1043"),
+    ("@1043, @1043/2", "event 1043 of this branch, of branch 2"),
     ("'a", "bookmark a"),
     ("start, end, now", "first event, last event of this branch, here"),
 ]
@@ -53,7 +53,11 @@ def help_lines(registry: Registry, topic: str) -> list[str]:
 def _overview(registry: Registry) -> Iterator[str]:
     for group, title in TITLES.items():
         yield f"{title}:"
-        rows = [(command.name, ", ".join(command.aliases), command.help) for command in registry.commands if command.group == group]
+        rows = [
+            (command.name, ", ".join(command.aliases), command.help)
+            for command in registry.commands
+            if command.group == group
+        ]
         yield from (f"  {line}" for line in table(("", "", ""), rows)[1:])
     yield "rev goes before a movement: rev step 5, rev continue. An empty line repeats the last movement."
     yield "help COMMAND tells more; so do help names, help functions, help places, help time."
@@ -66,7 +70,9 @@ def _command(registry: Registry, command: Command) -> list[str]:
             lines.append(f"  {('--' if arg.option else '') + arg.name}: {arg.about}")
     backwards = registry.rev_aliases(command)
     if command.aliases:
-        lines.append(f"  short: {', '.join(command.aliases)}" + (f"; backwards: {', '.join(backwards)}" if backwards else ""))
+        lines.append(
+            f"  short: {', '.join(command.aliases)}" + (f"; backwards: {', '.join(backwards)}" if backwards else "")
+        )
     lines += [f"  {line}" for line in command.details.splitlines()]
     needs = [NEEDS[need] for need in sorted(command.needs)]
     if needs:
@@ -133,10 +139,11 @@ def _entry(registry: Registry, command: Command) -> Iterator[str]:
 def _tables() -> Iterator[str]:
     yield from ("## Expressions", "")
     yield from (
-        "One language in `print`, `display`, `watch`, `if`, `condition`, `until` and `assert`: names, fields (`ring.next`),",
-        "indices (`drafts[0]`), `+ - * / // %`, comparisons, `and or not in`, `a if b else c`, lists `(1, 2)`, texts in",
-        "quotes. What is not known is `none`: arithmetic with it gives `none`, a comparison with it is false, except with",
-        "the word `none` itself. There are no loops, powers, shifts or definitions, and length and depth are bounded.",
+        "One language in `print`, `display`, `watch`, `if`, `condition`, `until` and `assert`: names, fields",
+        "(`ring.next`), indices (`drafts[0]`), `+ - * / // %`, comparisons, `and or not in`, `a if b else c`, lists",
+        "`(1, 2)`, texts in quotes. What is not known is `none`: arithmetic with it gives `none`, a comparison with it",
+        "is false, except with the word `none` itself. There are no loops, powers, shifts or definitions, and length",
+        "and depth are bounded.",
     )
     yield from ("", "### Names", "", *_rows(("name", "is"), [(f"`{n}`", item.about) for n, item in NAMES.items()]))
     yield from (

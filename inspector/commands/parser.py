@@ -1,7 +1,8 @@
 """A command line taken apart: words with their places, quotes, comments, scripts.
 
-Quotes: ``"..."`` with the escapes ``\\n \\t \\r \\e \\" \\\\ \\xNN \\uNNNN \\UNNNNNNNN``. A single quote is not a quote here: it
-starts the name of a bookmark (``'a``), as in an editor. A ``#`` after a blank, outside quotes, starts a comment.
+Quotes: ``"..."`` with the escapes ``\\n \\t \\r \\e \\" \\\\ \\xNN \\uNNNN \\UNNNNNNNN``. A single quote is not a
+quote here: it starts the name of a bookmark (``'a``), as in an editor. A ``#`` after a blank, outside quotes, starts a
+comment.
 """
 
 from __future__ import annotations

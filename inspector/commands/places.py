@@ -17,14 +17,18 @@ WORDS_OF_TIME = ("start", "end", "now")
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """An instant: an event number, a bookmark, or a word (start, end, now)."""
+    """An instant: an event number (of another branch when ``branch`` is given), a bookmark, or a word (start, end,
+    now)."""
 
     kind: str
     value: int = 0
     name: str = ""
+    branch: int | None = None
 
     def __str__(self) -> str:
-        return f"@{self.value}" if self.kind == "event" else f"'{self.name}" if self.kind == "mark" else self.kind
+        if self.kind == "event":
+            return f"@{self.value}" + (f"/{self.branch}" if self.branch is not None else "")
+        return f"'{self.name}" if self.kind == "mark" else self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +91,14 @@ _PLACE = re.compile(
     r"(?P<kind>live|checkpoint|ckpt|step|ring|prefix)"
     r"(?::(?P<first>\d{1,9})(?:\.(?P<second>\d{1,9}))?|\(\s*(?P<call>r?\d{1,9})\s*\)|\s+(?P<space>r?\d{1,9})(?![\w]))?"
     r"(?:\.(?P<part>h|conv)(?:\[\s*(?P<layer>\d{1,9})\s*(?:,\s*(?P<head>\d{1,9})\s*)?\])?)?"
-    r"(?:\s*(?P<when>@\d{1,12}|@'[A-Za-z0-9_][A-Za-z0-9_.-]*))?"
+    r"(?:(?P<blank>\s*)(?P<when>@\d{1,12}(?:/\d{1,6})?|@'[A-Za-z0-9_][A-Za-z0-9_.-]*))?"
 )
 
 
-def take_place(words: Words) -> PlaceSpec:
-    """Raises UsageError when no place stands here."""
-    spec = try_place(words)
+def take_place(words: Words, spaced: bool = True) -> PlaceSpec:
+    """Raises UsageError when no place stands here. ``spaced`` False: an instant belongs to the place only when no
+    blank is before it (``live@1043``), because another argument follows."""
+    spec = try_place(words, spaced)
     if spec is None:
         word = words.peek()
         found = f'found "{visible(word.text):.60}"' if word else "nothing is there"
@@ -102,11 +107,14 @@ def take_place(words: Words) -> PlaceSpec:
     return spec
 
 
-def try_place(words: Words) -> PlaceSpec | None:
+def try_place(words: Words, spaced: bool = True) -> PlaceSpec | None:
     """The place that stands here, taken; None (nothing taken) when there is none."""
     match = words.match(_PLACE)
     if match is None:
         return None
+    when = match["when"]
+    if when and match["blank"] and not spaced:
+        words.at, when = match.start("blank"), None
     kind = "checkpoint" if match["kind"] == "ckpt" else match["kind"]
     indexed = kind in ("step", "ring")
     slot: int | None = None
@@ -129,15 +137,17 @@ def try_place(words: Words) -> PlaceSpec | None:
     return PlaceSpec(
         kind, index, slot, req, match["part"] or "",
         int(layer) if layer else None, int(head) if head else None,
-        parse_when(match["when"].replace("@'", "'")) if match["when"] else None,
+        parse_when(when.replace("@'", "'")) if when else None,
     )  # fmt: skip
 
 
 def parse_when(text: str) -> When:
-    """``@1043``, ``'a``, ``start``, ``end``, ``now``, or a bare event number. Raises UsageError otherwise."""
-    match = re.fullmatch(r"@?(\d{1,12})", text)
+    """``@1043``, ``@1043/0`` (of branch 0), ``'a``, ``start``, ``end``, ``now``, or a bare event number.
+
+    Raises UsageError otherwise."""
+    match = re.fullmatch(r"@?(\d{1,12})(?:/(\d{1,6}))?", text)
     if match:
-        return When("event", int(match[1]))
+        return When("event", int(match[1]), "", int(match[2]) if match[2] else None)
     if text.startswith("'"):
         name = text[1:].removesuffix("'")
         if not MARK.fullmatch(name):

@@ -101,12 +101,15 @@ class Command:
 
 @dataclass(slots=True)
 class Context:
-    """What a running command has: the debugger, whether it goes backwards, and lines to answer with."""
+    """What a running command has: the debugger, whether it goes backwards, and lines to answer with. ``branch`` is the
+    line of history it began on, ``acted`` that it did something to an engine."""
 
     debugger: Debugger
     command: Command
     rev: bool = False
     line: str = ""
+    branch: int = 0
+    acted: bool = False
     lines: list[str] = field(default_factory=list)
 
     def say(self, *lines: str) -> None:
@@ -208,4 +211,4 @@ class Registry:
             return self._commands[near.pop()], False
         if near:
             raise UsageError(f'"{word}" could be {", ".join(sorted(near))}')
-        raise UsageError(f'there is no command "{word}".{suggest(word, self.words)} "help" lists them')
+        raise UsageError(f'there is no command "{word}".{suggest(word, [w for w in self.words if len(w) > 2])} "help" lists them')

@@ -72,7 +72,7 @@ def request_line(view: LedgerView, request: RequestFact) -> str:
         parts.append(f"slot {request.slot}")
     parts.append(f"cursor {request.cursor}")
     if live is not None:
-        parts.append(f"position {positions(live)}" + (" dirty" if live.dirty else ""))
+        parts.append(f"position {positions(live)}" + _flags(live))
         for name, value in zip(("h", "conv"), skews(view, request), strict=True):
             if value and not request.round.open:
                 parts.append(f"skew {name}-cursor {value:+d}")
@@ -81,6 +81,10 @@ def request_line(view: LedgerView, request: RequestFact) -> str:
     if request.finish:
         parts.append(f"ended: {request.finish}")
     return ", ".join(parts)
+
+
+def _flags(live: StateFact) -> str:
+    return (" dirty" if live.dirty else "") + (" (a copy into it is queued)" if live.queued else "")
 
 
 def bar(used: int, total: int, cells: int = 10) -> str:

@@ -150,7 +150,8 @@ class Framer:
         if timeline.last - self._scanned <= SCAN:
             self.scan()
         bookmarks = tuple(sorted((seq, name) for name, seq in timeline.bookmarks.items()))
-        keyframes = tuple(sorted(getattr(timeline, "keyframes", ())))
+        lines = (timeline.branch, 0)
+        keyframes = tuple(sorted({seq for branch, seq in timeline.keyframes.keys if branch in lines}))
         return Marks(
             keyframes=keyframes,
             bookmarks=bookmarks,

@@ -6,12 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inspector.tui.ports import DebuggerPort, Opener, Options, Progress
+from inspector.tui.ports import Opener, Options, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.config import EngineConfig
+    from inspector.commands.debugger import Debugger
 
 
 class OpeningCancelled(RuntimeError):
@@ -21,7 +22,7 @@ class OpeningCancelled(RuntimeError):
 def opener_for(source: str | None, options: Options) -> Opener:
     """An opener for a path (None: the bundled model)."""
 
-    def opener(progress: Progress, cancelled: Callable[[], bool]) -> DebuggerPort:
+    def opener(progress: Progress, cancelled: Callable[[], bool]) -> Debugger:
         from engine.errors import UserError
         from inspector.opening import open_live, open_recorded, sniff
 
@@ -41,15 +42,14 @@ def opener_for(source: str | None, options: Options) -> Opener:
         if found.kind == "model":
             progress("starting the engine", -1.0)
             record = Path(options.record) if options.record else None
-            debugger: Any = open_live(found.path, config, record=record, progress=report)
+            debugger = open_live(found.path, config, record=record, progress=report)
         else:
             progress("reading the record", -1.0)
             debugger = open_recorded(found, options.model or None, config)
         if cancelled():
             debugger.close()
             raise OpeningCancelled("opening was cancelled")
-        opened: DebuggerPort = debugger
-        return opened
+        return debugger
 
     return opener
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.events import Decision, Event, TensorData, TensorRef
+from inspector.commands.debugger import Debugger
 from sessions.finding import Finding
 from sessions.view import LedgerView
 
@@ -69,7 +70,7 @@ class DebuggerPort(Protocol):
     def close(self) -> None: ...
 
 
-Opener = Callable[[Progress, Callable[[], bool]], DebuggerPort]
+Opener = Callable[[Progress, Callable[[], bool]], Debugger]
 """Opens whatever was named; told a place to report to and a question whether it was cancelled. Raises ValueError,
 OSError or LookupError with one paragraph for people."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.events import Place
@@ -55,15 +55,22 @@ class Requests:
         if self._own(line):
             return
         if self.frame.mode == "HISTORY" and not self._asked_branch and self._acts(line):
-            self._ask_branch(line, key)
+            self._ask_branch(line, lambda: self.worker.submit(line, quiet=key))
             return
         self.worker.submit(line, quiet=key)
 
-    def _ask_branch(self, line: str, key: bool) -> None:
+    def verify(self, drafts: str) -> None:
+        """A verify round that waits at its accept decision."""
+        if self.frame.mode == "HISTORY" and not self._asked_branch:
+            self._ask_branch("verify", lambda: self.worker.verify(drafts))
+        else:
+            self.worker.verify(drafts)
+
+    def _ask_branch(self, line: str, go: Callable[[], None]) -> None:
         def answered(yes: bool | None) -> None:
             if yes:
                 self._asked_branch = True
-                self.worker.submit(line, quiet=key)
+                go()
 
         question = f"{line.split()[0]} at event {self.frame.view.seq} acts in the past: it opens a branch there. "
         self.push_screen(ConfirmDialog(question + "What is recorded stays as it is. Open a branch?"), answered)

@@ -52,6 +52,7 @@ class Worker:
         self.draw_seconds = 0.0
         self.speed = 0.0
         self.busy = False
+        self._at_rest: list[Job] = []
         self.debugger: DebuggerPort | None = None
         self.framer: Framer
         self.tensors: TensorJobs
@@ -74,6 +75,19 @@ class Worker:
         self._interrupt.set()
         if self.debugger is not None:
             self.debugger.cancel()
+
+    def verify(self, drafts: str) -> None:
+        """Run a verify round up to its accept decision: a temporary stop on the decision, then the round."""
+
+        def job() -> None:
+            debugger = self._open_debugger
+            stop = debugger.execute('tbreak decision if event.what == "accept"')
+            self._execute(f"verify {drafts}".strip(), False)
+            if isinstance(stop.data, int) and any(point.number == stop.data for point in debugger.stops):
+                debugger.execute(f"delete {stop.data}")
+                self._send(FrameReady(self.framer.frame()))
+
+        self._jobs.put(job)
 
     def go_to_token(self, index: int) -> None:
         """Go to the event at which a token of the focused request was written."""
@@ -105,6 +119,10 @@ class Worker:
         """Post the event rows ``low``..``high``."""
         self._jobs.put(lambda: self._send(EventsReady(self.framer.rows(low, high))))
 
+    def at_rest(self, job: Job) -> None:
+        """Call ``job`` in this thread once everything asked so far is done and nothing is left to read."""
+        self._jobs.put(lambda: self._at_rest.append(job))
+
     def refresh(self) -> None:
         """Post a frame of the present, and the tensors that are looked at."""
         self._jobs.put(self._show)
@@ -131,41 +149,48 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self.debugger = self._opener(
-                lambda what, share: self._send(Loading(what, share)), self._interrupt.is_set
-            )  # fmt: skip
+            opened = self._opener(lambda what, share: self._send(Loading(what, share)), self._interrupt.is_set)
         except (ValueError, OSError, LookupError, RuntimeError, MemoryError, ImportError) as error:
             log.info("opening failed", exc_info=True)
             self._send(OpenFailed(_paragraph(error), cancelled=self._interrupt.is_set()))
             return
-        self.framer = Framer(self.debugger)
-        self.tensors = TensorJobs(self.debugger)
-        self._watch(self.debugger)
+        from inspector.tui.watched import watch
+
+        debugger = watch(opened, self.tick)
+        self.framer = Framer(debugger)
+        self.tensors = TensorJobs(debugger)
+        self.debugger = debugger
         self._send(Opened())
         self._show()
         try:
             self._serve()
         finally:
-            self.debugger.close()
+            debugger.close()
 
     def _serve(self) -> None:
         while True:
             try:
                 job = self._jobs.get_nowait()
             except queue.Empty:
-                if self._idle():
+                if self._guarded(self._idle):
                     continue
+                while self._at_rest:
+                    self._at_rest.pop(0)()
                 job = self._jobs.get()
             if job is None:
                 return
-            try:
-                job()
-            except Exception as error:
-                # the thread must live: whatever happened becomes a stop with its text, the session stays open
-                log.exception("a job of the debugger thread failed")
-                self.framer.running = self.busy = False
-                self.framer.stop, self.framer.stop_kind = f"{type(error).__name__}: {_paragraph(error)}", "error"
-                self._send(FrameReady(self.framer.frame()))
+            self._guarded(job)
+
+    def _guarded(self, job: Callable[[], object]) -> bool:
+        """Do a job; whatever happens in it becomes a stop with its text, and the session stays open."""
+        try:
+            return bool(job())
+        except Exception as error:
+            log.exception("a job of the debugger thread failed")
+            self.framer.running = self.busy = False
+            self.framer.stop, self.framer.stop_kind = f"{type(error).__name__}: {_paragraph(error)}", "error"
+            self._send(FrameReady(self.framer.frame()))
+            return False
 
     def _idle(self) -> bool:
         """One piece of work that nobody waits for. False when there is none left."""
@@ -203,10 +228,6 @@ class Worker:
         self.tensors.moved()
 
     # ----------------------------------------------------------------------------------------------- while running
-
-    def _watch(self, debugger: DebuggerPort) -> None:
-        """Be asked between any two events of a running command."""
-        debugger.on_progress(lambda what, done, total: self.tick())
 
     def tick(self) -> None:
         """A running command passed an event: post a frame when one is due, keep the speed limit."""

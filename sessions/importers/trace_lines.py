@@ -203,7 +203,8 @@ def served(text: str) -> Served | None:
     whole = RESPONSE.search(rest)
     if whole is not None:
         tokens = tuple(int(item) for item in whole.group(1).split(",") if item.strip())
-        return Served(id_, tokens, whole.group(2), len(tokens), "", False)
+        total = len(tokens) if whole.group(2) == "length" else -1  # a stop token may be left out
+        return Served(id_, tokens, whole.group(2), total, "", False)
     done, guard = DONE.search(rest), GUARD.search(rest)
     return Served(
         id_,

@@ -8,7 +8,6 @@ from typing import Any
 
 from engine.events import (
     Action,
-    Decision,
     ForkRequest,
     FreeRequest,
     InjectToken,
@@ -22,13 +21,15 @@ from engine.events import (
     TakeCheckpoint,
 )
 from inspector.commands.errors import CommandError, UsageError
-from inspector.commands.groups.common import act, finish_round, run_to_decision, stop_result
+from inspector.commands.groups.common import act, answer, finish_round, run_to_decision, stop_result
 from inspector.commands.parser import Words
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
 from inspector.text import visible
 
 LIVE = ("live", "past")
 ON_REQUEST = ("live", "past", "request")
+# Phases of a verify round in which its accept decision is still to come.
+BEFORE_ACCEPT = ("begin", "decide:drafts", "draft", "verify")
 TOKENS = 'token ids (1 2 3 or 1,2,3), "a text", or a number of drafts'
 
 
@@ -47,7 +48,7 @@ def register(registry: Registry) -> None:
         "accept", "act", "confirm k rows of the verify that is open, or of the next one",
         Arg("rows", "times", "1 to K: accepted drafts + 1"),
         aliases=("a",), needs=ON_REQUEST, example="accept 2",
-        details="In an open round it goes on to the accept decision and answers it; else the next round is run with it.",
+        details="In an open round it goes on to the accept decision; else it runs the next round with it.",
     )(_accept)  # fmt: skip
     registry.command(
         "rollback", "act", "go back to a boundary, a ring entry or a length of the outputs",
@@ -105,7 +106,7 @@ def register(registry: Registry) -> None:
         needs=ON_REQUEST, example="inject 5",
     )(_inject)  # fmt: skip
     registry.command(
-        "run", "act", "run whole rounds without looking at stops inside them",
+        "run", "act", "execute whole rounds now (in the past: on a branch)",
         Arg("count", "times", "rounds", optional=True, default=1),
         needs=LIVE, example="run 3",
     )(_run)  # fmt: skip
@@ -122,14 +123,11 @@ def _verify(ctx: Context, args: Args) -> Result:
     debugger = ctx.debugger
     given = parse_drafts(args["drafts"], debugger.timeline.tokens) if args["drafts"] else None
     waiting = debugger.timeline.waiting
-    if isinstance(waiting, Decision) and waiting.what == "drafts" and debugger.timeline.paused:
-        if given is not None:
-            debugger.timeline.answer("drafts", given)
-        return stop_result(ctx, finish_round(ctx))
-    _refuse_open_round(ctx, "verify")
-    if isinstance(given, tuple) or given is None:
-        return _perform(ctx, RunRound(req=debugger.request, drafts=given, source="hand" if given else ""))
-    return stop_result(ctx, run_to_decision(ctx, RunRound(req=debugger.request), "drafts", given))
+    if waiting is not None and waiting.what == "drafts":
+        return stop_result(ctx, finish_round(ctx) if given is None else answer(ctx, "drafts", given))
+    if isinstance(given, int):
+        return stop_result(ctx, run_to_decision(ctx, RunRound(req=debugger.request), "drafts", given))
+    return _perform(ctx, RunRound(req=debugger.request, drafts=given, source="hand" if given else ""))
 
 
 def _accept(ctx: Context, args: Args) -> Result:
@@ -137,13 +135,11 @@ def _accept(ctx: Context, args: Args) -> Result:
     rows = args["rows"]
     request = debugger.current()
     waiting = debugger.timeline.waiting
-    if isinstance(waiting, Decision) and waiting.what == "accept":
+    if waiting is not None and waiting.what == "accept":
         _check_rows(rows, waiting.high)
-        debugger.timeline.answer("accept", rows)
-        return stop_result(ctx, finish_round(ctx))
-    if debugger.timeline.paused and request.round.open:
-        if request.round.phase in ("accept", "emit", "rollback", "end"):
-            raise CommandError(f"{request.round.accepted} rows of this round are accepted already; go on, then accept")
+        return stop_result(ctx, answer(ctx, "accept", rows))
+    state = request.round
+    if state.open and state.mode == "verify" and state.phase in BEFORE_ACCEPT:
         return stop_result(ctx, run_to_decision(ctx, None, "accept", rows))
     _check_rows(rows, debugger.view.start.k)
     return _perform(ctx, RunRound(req=debugger.request, accept=rows))
@@ -154,19 +150,13 @@ def _check_rows(rows: int, most: int) -> None:
         raise UsageError(f"accept: 1 to {most} rows can be confirmed, not {rows}")
 
 
-def _refuse_open_round(ctx: Context, what: str) -> None:
-    if ctx.debugger.timeline.paused:
-        raise CommandError(f"{what}: a round is half done here; next finishes it, abandon drops it")
-
-
 def _rollback(ctx: Context, args: Args) -> Result:
     to, value = args["to"], args["value"]
     if to != "boundary" and value is None:
         raise UsageError(f"rollback {to} needs a number: {'the ring slot' if to == 'ring' else 'the outputs to keep'}")
     waiting = ctx.debugger.timeline.waiting
-    if isinstance(waiting, Decision) and waiting.what == "boundary" and to == "length":
-        ctx.debugger.timeline.answer("boundary", value)
-        return stop_result(ctx, finish_round(ctx))
+    if waiting is not None and waiting.what == "boundary" and to == "length":
+        return stop_result(ctx, answer(ctx, "boundary", value))
     return _perform(ctx, RollBack(req=ctx.debugger.request, to=to, value=value if value is not None else 1))
 
 
@@ -181,7 +171,7 @@ def _restore(ctx: Context, args: Args) -> Result:
 
 def _new(ctx: Context, args: Args) -> Result:
     debugger = ctx.debugger
-    prompt = parse_tokens(args["prompt"], debugger.timeline.tokens)
+    prompt = parse_tokens(args["prompt"], debugger.timeline.tokens, bare=True)
     before = set(debugger.view.requests.keys())
     stop = act(
         ctx,
@@ -216,10 +206,8 @@ def _run(ctx: Context, args: Args) -> Result:
     for _ in range(args["count"]):
         if debugger.timeline.paused:
             stop = finish_round(ctx)
-        elif debugger.timeline.runnable():
-            stop = act(ctx, RunRound(req=-1))
         else:
-            raise CommandError('nothing is left to run: start a request with new "text"')
+            stop = act(ctx, RunRound(req=-1))
         if stop.reason not in ("done", "finding"):
             break
     assert stop is not None
@@ -237,11 +225,11 @@ def _abandon(ctx: Context, args: Args) -> Result:
 Encode = Callable[[str], tuple[int, ...]]
 
 
-def parse_tokens(text: str, encode: Encode) -> tuple[int, ...]:
-    """Ids and quoted texts, mixed: ``1 2 3``, ``1,2,3``, ``"The ring" 5``. Anything else is taken as one text.
+def parse_tokens(text: str, encode: Encode, bare: bool = False) -> tuple[int, ...]:
+    """Ids and quoted texts, mixed: ``1 2 3``, ``1,2,3``, ``"The ring" 5``. ``bare``: anything else is one text.
 
     Raises UsageError when nothing is left, and what ``encode`` raises (no tokenizer)."""
-    if not text.startswith('"') and not re.fullmatch(r"(ids\s+)?[\d,\s]+", text):
+    if bare and not text.startswith('"') and not re.fullmatch(r"(ids\s+)?[\d,\s]+", text):
         ids = encode(text)
     else:
         ids = _mixed(Words(text.removeprefix("ids")), encode)

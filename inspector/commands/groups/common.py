@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from engine.events import Action, Decision, Event
-from inspector.commands.errors import UsageError
+from inspector.commands.errors import CommandError, UsageError
 from inspector.commands.registry import Context, Result
 from inspector.commands.render import place_of, request_line
 from inspector.describe import describe
 from inspector.text import visible
 from sessions.stop import Predicate
 from sessions.timeline import Stop
+from sessions.units import ends
 from sessions.view import LedgerView
 
 __all__ = ["Predicate", "move", "say_stop", "stop_result", "walk_units"]
@@ -19,6 +21,7 @@ __all__ = ["Predicate", "move", "say_stop", "stop_result", "walk_units"]
 # Reasons that are answers, not accidents.
 FAILED = ("error", "diverged")
 ERRORS = ("refused", "cancelled", "limit")
+_STEPPED = "the asked units were walked"
 WORDS = {
     "edge": "the end of the record",
     "idle": 'nothing left to run: start a request with new "text"',
@@ -35,16 +38,44 @@ def move(ctx: Context, predicate: Predicate | None) -> Stop:
         predicate,
         back=ctx.rev,
         limit=debugger.settings.limit,
-        cancel=lambda: debugger.cancelled,
+        cancel=_cancel(ctx),
         findings=debugger.settings.findings,
     )
 
 
 def walk_units(ctx: Context, unit: str, count: int) -> Stop:
-    """Step ``count`` units; enabled stops end it early."""
+    """Step ``count`` units; an enabled stop on the way ends it."""
     debugger = ctx.debugger
-    req = debugger.request if unit == "request" else None
-    return debugger.timeline.step(unit, count, back=ctx.rev, req=req, cancel=lambda: debugger.cancelled)
+    req = debugger.request if unit == "request" and debugger.request >= 0 else None
+    if not debugger.asks:
+        return debugger.timeline.step(unit, count, back=ctx.rev, req=req, cancel=_cancel(ctx))
+    begun = debugger.timeline.now
+    stop = _walk_under_stops(ctx, ends(unit, req, ctx.rev), count)
+    if stop.finding is None and not ctx.rev:
+        found = debugger.timeline.findings(begun + 1, stop.seq)
+        stop = replace(stop, finding=found[0] if found else None)
+    return stop
+
+
+def _walk_under_stops(ctx: Context, test: Callable[[Event], bool], count: int) -> Stop:
+    """The same walk with the stops asked about every event."""
+    debugger = ctx.debugger
+    ask, left, begun = debugger.predicate(), count, debugger.timeline.now
+
+    def predicate(before: LedgerView, event: Event, after: LedgerView) -> str | None:
+        nonlocal left
+        hit = ask(before, event, after)
+        if test(event):
+            left -= 1
+            # As a plain step: a broken invariant ends the walk with the unit it happened in.
+            if not ctx.rev and debugger.timeline.findings(begun + 1, after.seq):
+                left = 0
+        return hit or (_STEPPED if left <= 0 else None)
+
+    stop = debugger.timeline.run(
+        predicate, back=ctx.rev, limit=debugger.settings.limit, cancel=_cancel(ctx), findings=False
+    )
+    return replace(stop, reason="step", text="", hits=()) if stop.text == _STEPPED else stop
 
 
 def say_stop(ctx: Context, stop: Stop) -> None:
@@ -80,7 +111,7 @@ def _how_to_answer(decision: Decision) -> str:
     if decision.what == "accept":
         return f"accept {decision.low}..{decision.high} rows (the rule says {decision.default}), or go on"
     if decision.what == "drafts":
-        return f'verify with {decision.low}..{decision.high} drafts or "text" (the drafter gives {decision.default}), or go on'
+        return f"verify with {decision.low}..{decision.high} drafts (the drafter: {decision.default}), or go on"
     return f"rollback length {decision.low}..{decision.high} (the search found {decision.default}), or go on"
 
 
@@ -100,8 +131,11 @@ def stop_result(ctx: Context, stop: Stop) -> Result:
     """Tell, drop temporary stops that were hit, and make the result."""
     debugger = ctx.debugger
     debugger.last_stop = stop
+    if ctx.acted and debugger.timeline.branch != ctx.branch:
+        number = debugger.timeline.branch
+        ctx.say(f"BRANCH {number}: acted in the past of {name_of(ctx.branch)}, which stays as it is")
     say_stop(ctx, stop)
-    changed = {"now"}
+    changed = {"now"} | ({"branch"} if debugger.timeline.branch != ctx.branch else set())
     if stop.reason == "stop":
         for hit in debugger.hits.get(stop.seq, ()):
             if hit.halts and hit.number and debugger.stops.get(hit.number).kind == "tbreak":
@@ -117,44 +151,72 @@ def stop_result(ctx: Context, stop: Stop) -> Result:
 
 def act(ctx: Context, action: Action) -> Stop:
     """Perform an action under the stops. In the past this opens a branch, and the answer says so."""
-    return _acting(ctx, lambda pause: ctx.debugger.timeline.perform(action, pause, _cancel(ctx)))
+    ctx.acted = True
+    return _as_stop(ctx, ctx.debugger.timeline.perform(action, _pause(ctx), _cancel(ctx)))
 
 
 def finish_round(ctx: Context) -> Stop:
     """Let the paused action run to its end, under the stops."""
-    return _acting(ctx, lambda pause: ctx.debugger.timeline.resume(pause, _cancel(ctx)))
+    ctx.acted = True
+    return _as_stop(ctx, ctx.debugger.timeline.resume(_pause(ctx), _cancel(ctx)))
+
+
+def answer(ctx: Context, what: str, value: int | tuple[int, ...]) -> Stop:
+    """Answer the decision that waits here (in the past: on a branch) and finish the round.
+
+    Raises:
+        CommandError: it cannot be answered so."""
+    ctx.acted = True
+    stop = ctx.debugger.timeline.answer(what, value)
+    if stop.reason != "decision":
+        raise CommandError(stop.text or stop.reason)
+    return finish_round(ctx)
 
 
 def run_to_decision(ctx: Context, action: Action | None, what: str, value: int | tuple[int, ...]) -> Stop:
-    """Perform ``action`` (None: go on with the paused one) up to its decision about ``what``, answer, and finish."""
+    """Perform ``action`` (None: go on with the round one is in) up to its decision about ``what``, answer, finish."""
     timeline = ctx.debugger.timeline
+    ctx.acted = True
 
     def at(event: Event) -> object:
         return isinstance(event, Decision) and event.what == what
 
-    if action is None:
-        stop = timeline.resume(at, _cancel(ctx))
-    else:
+    if action is not None:
         stop = timeline.perform(action, at, _cancel(ctx))
+    else:
+        opened = timeline.open_branch(f"{what} {value}")
+        stop = timeline.resume(at, _cancel(ctx)) if opened.reason == "done" else opened
     waiting = timeline.waiting
-    if waiting is None or waiting.what != what:
+    if stop.reason != "decision" or waiting is None:
         return stop
     if isinstance(value, int) and not waiting.low <= value <= waiting.high:
         raise UsageError(f"{what}: {waiting.low} to {waiting.high} are possible here, not {value}")
-    timeline.answer(what, value)
-    return finish_round(ctx)
+    return answer(ctx, what, value)
 
 
 def _cancel(ctx: Context) -> Callable[[], bool]:
     return lambda: ctx.debugger.cancelled
 
 
-def _acting(ctx: Context, go: Callable[[Callable[[Event], object] | None], Stop]) -> Stop:
-    debugger = ctx.debugger
-    branch = debugger.timeline.branch
-    stop = go(None)
-    if debugger.timeline.branch != branch:
-        ctx.say(f"BRANCH {debugger.timeline.branch}: acted in the past of {name_of(branch)}, which stays as it is")
+def _pause(ctx: Context) -> Callable[[Event], object]:
+    """Asks the stops about each event of an action; the timeline stands at it when it asks."""
+    timeline, ask = ctx.debugger.timeline, ctx.debugger.predicate()
+    asks = ctx.debugger.asks
+
+    def pause(event: Event) -> object:
+        if not asks:
+            ctx.debugger.tick(event.seq)
+            return None
+        return ask(timeline.view_at(event.seq - 1), event, timeline.view)
+
+    return pause
+
+
+def _as_stop(ctx: Context, stop: Stop) -> Stop:
+    """A pause is a stop that was hit."""
+    hits = [hit.text for hit in ctx.debugger.hits.get(stop.seq, ()) if hit.halts]
+    if hits and stop.reason in ("pause", "decision"):
+        return replace(stop, reason="stop", text="; ".join(hits), hits=tuple(hits))
     return stop
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.events import Place, TensorData
 from inspector.commands.errors import CommandError
-from inspector.commands.groups.tensors import layers_of, parts_of, read
+from inspector.commands.groups.tensors import PARTS, layers_of, parts_of, read
 from inspector.commands.places import Base, PlaceSpec
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
 from inspector.commands.render import positions, table
@@ -16,6 +16,7 @@ from inspector.text import plural
 
 if TYPE_CHECKING:
     from inspector.analysis.diff import Diff
+    from inspector.commands.debugger import Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Side:
 
 
 # Computed bases: a name of places.COMPUTED -> how its side is made. Others add theirs here.
-Make = Callable[[Context, PlaceSpec, Place, int], Side]
+Make = Callable[[Context, PlaceSpec, Place, "Instant"], Side]
 BASES: dict[str, Make] = {}
 
 
@@ -63,7 +64,7 @@ class StateDiff:
 def register(registry: Registry) -> None:
     registry.command(
         "diff", "compare", "compare a place with a base, layer by layer",
-        Arg("place", "place", "what is there: live, ring 2, live.h[3], live @1043"),
+        Arg("place", "side", "what is there: live, ring 2, live.h[3], live@1043"),
         Arg("base", "base", "what it should be: a place, previous, @1043, 'mark, golden, twin"),
         Arg("layer", "count", "only this layer", optional=True),
         Arg("tol", "float", "relative tolerance; a difference beyond it is a failure", option=True),
@@ -82,10 +83,10 @@ def _diff(ctx: Context, args: Args) -> Result:
     debugger = ctx.debugger
     spec: PlaceSpec = args["place"]
     if args["layer"] is not None:
-        spec = _with_layer(spec, args["layer"])
-    place, seq = debugger.place(spec)
-    found = _side(ctx, place, seq)
-    expected = _base(ctx, args["base"], spec, place, seq)
+        spec = replace(spec, layer=args["layer"])
+    place, instant = debugger.place(spec)
+    found = _side(ctx, place, instant)
+    expected = _base(ctx, args["base"], spec, place, instant)
     layers = layers_of(debugger, spec)
     if not layers:
         raise CommandError("this run has no recurrent layers, so there is nothing to compare")
@@ -95,52 +96,40 @@ def _diff(ctx: Context, args: Args) -> Result:
     return ctx.result("failed" if failed else "ok", data=result)
 
 
-def _with_layer(spec: PlaceSpec, layer: int) -> PlaceSpec:
-    from dataclasses import replace
-
-    return replace(spec, layer=layer)
-
-
-def _side(ctx: Context, place: Place, seq: int) -> Side:
+def _side(ctx: Context, place: Place, instant: Instant) -> Side:
     debugger = ctx.debugger
-    view = debugger.timeline.view_at(seq)
+    view = debugger.view_of(instant)
     state = view.states.get(place)
     layers = view.start.recurrent_layers
     digests = state.digests if state is not None and len(state.digests) == len(layers) else ()
 
     def known(layer: int, part: str) -> str:
-        return digests[layers.index(layer)][("h", "conv").index(part)] if digests else ""
+        return digests[layers.index(layer)][PARTS.index(part)] if digests else ""
 
-    at = "" if seq == debugger.timeline.now else f" @{seq}"
+    at = "" if instant.seq == debugger.timeline.now else f" @{instant.seq}"
+    at += f" of branch {instant.branch}" if instant.branch != debugger.timeline.branch else ""
     return Side(
-        f"{place}{at}", positions(state), lambda layer, part: read(debugger, place, seq, layer, part), known
+        f"{place}{at}", positions(state), lambda layer, part: read(debugger, place, instant, layer, part), known
     )
 
 
-def _base(ctx: Context, base: Base, spec: PlaceSpec, place: Place, seq: int) -> Side:
+def _base(ctx: Context, base: Base, spec: PlaceSpec, place: Place, instant: Instant) -> Side:
     debugger = ctx.debugger
     if base.place is not None:
-        other, when = debugger.place(base.place)
-        if base.place.when is None and spec.when is not None:
-            when = seq
-            other = base.place.at(debugger.timeline.view_at(seq), debugger.request)
-        return _side(ctx, other, when)
+        # Without an instant of its own the base is meant at the instant of the other side.
+        return _side(ctx, *debugger.place(base.place, instant))
     if base.when is not None:
-        when = debugger.instant(base.when)
-        first, last = debugger.timeline.first, debugger.timeline.last
-        if not first <= when <= last:
-            raise CommandError(f"event {when} is not recorded; there are events {first} to {last}")
-        return _side(ctx, spec.at(debugger.timeline.view_at(when), debugger.request), when)
+        return _side(ctx, *debugger.place(replace(spec, when=base.when)))
     if base.name == "previous":
-        state = debugger.timeline.view_at(seq).states.get(place)
+        state = debugger.view_of(instant).states.get(place)
         writer = max(state.h_writer, state.conv_writer) if state is not None else 0
         if writer <= debugger.timeline.first:
-            raise CommandError(f"{place} was written only once up to event {seq}: there is nothing before it")
-        return _side(ctx, place, writer - 1)
+            raise CommandError(f"{place} was not written before event {instant.seq}: there is nothing to compare with")
+        return _side(ctx, place, instant._replace(seq=writer - 1))
     make = BASES.get(base.name)
     if make is None:
         raise CommandError(f"{base.name} is not available in this session; bases: places, previous, @1043, 'mark")
-    return make(ctx, spec, place, seq)
+    return make(ctx, spec, place, instant)
 
 
 def compare(
@@ -207,5 +196,7 @@ def _report(
         return bool(result.differing)
     if tolerance is None:
         return False
-    ctx.say(f"{plural(len(beyond), 'tensor')} beyond the tolerance {tolerance:g}" if beyond else f"all within {tolerance:g}")
+    ctx.say(
+        f"{plural(len(beyond), 'tensor')} beyond the tolerance {tolerance:g}" if beyond else f"all within {tolerance:g}"
+    )
     return bool(beyond)

@@ -68,7 +68,12 @@ def _ring(debugger: Debugger, which: str) -> list[str]:
                 token_text(view, _token(request, entry.token_position - 1)),
             )
         )
-    return [head, *table(("#", "outputs", "slot", "position", "parts", "state", "since", "boundary"), rows, ("#", "outputs", "slot"))]
+    return [
+        head,
+        *table(
+            ("#", "outputs", "slot", "position", "parts", "state", "since", "boundary"), rows, ("#", "outputs", "slot")
+        ),
+    ]
 
 
 def _token(request: RequestFact, output: int) -> int:
@@ -213,7 +218,8 @@ def _requests(debugger: Debugger, which: str) -> list[str]:
     view = debugger.view
     here = debugger.request
     lines = [
-        f"{'>' if req == here else ' '} {request_line(view, view.requests[req])}" for req in sorted(view.requests.keys())
+        f"{'>' if req == here else ' '} {request_line(view, view.requests[req])}"
+        for req in sorted(view.requests.keys())
     ]
     return lines or ["there is no request"]
 
@@ -233,7 +239,15 @@ def _tokens(debugger: Debugger, which: str) -> list[str]:
             notes.append("thinking")
         if at == len(request.tokens) - 1 and request.outputs:
             notes.append("pending")
-        rows.append((at, at - request.prompt_len + 1 if at >= request.prompt_len else "-", token, token_text(view, token), ", ".join(notes)))
+        rows.append(
+            (
+                at,
+                at - request.prompt_len + 1 if at >= request.prompt_len else "-",
+                token,
+                token_text(view, token),
+                ", ".join(notes),
+            )
+        )
     return table(("index", "output", "id", "text", "mark"), rows, ("index", "output", "id"))
 
 
@@ -278,9 +292,10 @@ def _prefix(debugger: Debugger, which: str) -> list[str]:
 def _engine(debugger: Debugger, which: str) -> list[str]:
     start = debugger.view.start
     layers = start.recurrent_layers
+    some = " ".join(map(str, layers[:16])) + (" ..." if layers[16:] else "")
     rows = [
         ("model", visible(start.model) or "-"),
-        ("recurrent layers", f"{len(layers)} of {start.layers}: {' '.join(map(str, layers[:16]))}" + (" ..." if len(layers) > 16 else "")),
+        ("recurrent layers", f"{len(layers)} of {start.layers}: {some}"),
         ("h, one layer", f"{'x'.join(map(str, start.h_shape)) or '-'} {byte_size(start.h_bytes)}"),
         ("conv, one layer", f"{'x'.join(map(str, start.conv_shape)) or '-'} {byte_size(start.conv_bytes)}"),
         ("slots", start.slots), ("K", start.k), ("ring depth", start.ring_depth), ("prefix slots", start.prefix_slots),

@@ -1,9 +1,8 @@
-"""Looks at facts: values, tables, where one is, who wrote what, why something is wrong. All need nothing but the record."""
+"""Looks at facts: values, tables, where one is, who wrote what, why something is wrong."""
 
 from __future__ import annotations
 
 from engine.events import Event, Place
-from inspector.commands.access import touches
 from inspector.commands.errors import CommandError, UsageError
 from inspector.commands.expressions import compile_expression
 from inspector.commands.groups.info import TOPICS
@@ -37,7 +36,9 @@ def register(registry: Registry) -> None:
         aliases=("inf",), example="info ring",
         details="\n".join(f"  {name:<12} {about}" for name, (about, _) in TOPICS.items()),
     )(_info)  # fmt: skip
-    registry.command("where", "look", "where one is: source, event, request, round", aliases=("bt",), example="where")(_where)
+    registry.command("where", "look", "where one is: source, event, request, round", aliases=("bt",), example="where")(
+        _where
+    )
     registry.command(
         "last", "look", "the event that last wrote a place, and the one before it",
         Arg("place", "place", "live, checkpoint, step 1, ring 2.conv, prefix 0"),
@@ -113,14 +114,19 @@ def _where(ctx: Context, args: Args) -> Result:
     for name, seq in sorted(timeline.bookmarks.items()):
         if seq == timeline.now:
             ctx.say(f"  bookmark '{visible(name)}")
-    ctx.say(*(f"  ! {finding.name}: {visible(finding.text)}" for finding in timeline.findings(timeline.now, timeline.now)))
+    ctx.say(
+        *(f"  ! {finding.name}: {visible(finding.text)}" for finding in timeline.findings(timeline.now, timeline.now))
+    )
     return ctx.result()
 
 
 def _last(ctx: Context, args: Args) -> Result:
     debugger = ctx.debugger
     spec: PlaceSpec = args["place"]
-    place, seq = debugger.place(spec)
+    place, instant = debugger.place(spec)
+    seq = instant.seq
+    if instant.branch != debugger.timeline.branch:
+        raise CommandError(f"last looks at this branch; go to branch {instant.branch} first")
     writers = _writers(ctx, place, spec.part, seq, 2)
     shown = f"{place}{'.' + spec.part if spec.part else ''}"
     if not writers:

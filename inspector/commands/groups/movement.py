@@ -13,18 +13,18 @@ from sessions.timeline import Stop
 COUNT = Arg("count", "times", "how many", optional=True, default=1)
 UNITS = (
     # name, unit, what, aliases, reverse aliases, example
-    ("step", "token", "one token", ("s",), ("S", "rs"), "step 5"),
-    ("event", "event", "one engine event", ("i", "stepi", "si"), ("I", "ri", "rsi"), "event 3"),
-    ("next", "round", "one speculative round", ("n",), ("N", "rn"), "next"),
-    ("chunk", "chunk", "to the next prefill chunk boundary", ("o", "nexti"), ("O", "ro"), "chunk"),
-    ("finish", "request", "to the end of the request (back: to its start)", ("f", "fin"), ("F", "rf"), "finish"),
+    ("step", "token", "go one token on (with rev: back)", ("s",), ("S", "rs"), "step 5"),
+    ("event", "event", "go one engine event on (with rev: back)", ("i", "stepi", "si"), ("I", "ri", "rsi"), "event 3"),
+    ("next", "round", "go to the end of the round (with rev: of the one before)", ("n",), ("N", "rn"), "next"),
+    ("chunk", "chunk", "go to the next chunk or round boundary (with rev: the one before)", ("o", "nexti"), ("O", "ro"), "chunk"),
+    ("finish", "request", "go to the end of the request (with rev: to its start)", ("f", "fin"), ("F", "rf"), "finish"),
 )
 
 
 def register(registry: Registry) -> None:
     for name, unit, what, aliases, backwards, example in UNITS:
         registry.command(
-            name, "move", f"go {what} on (with rev: back)", COUNT,
+            name, "move", what, COUNT,
             aliases=aliases, rev_aliases=backwards, example=example, reversible=True, repeats=True,
             details=(
                 "At the live edge a forward step executes, before it a step moves. "
@@ -97,11 +97,8 @@ def _until(ctx: Context, args: Args) -> Result:
 
 def _goto(ctx: Context, args: Args) -> Result:
     debugger = ctx.debugger
-    seq = debugger.instant(args["when"])
-    first, last = debugger.timeline.first, debugger.timeline.last
-    if not first <= seq <= last:
-        raise UsageError(f"event {seq} is not recorded; there are events {first} to {last}")
-    return stop_result(ctx, debugger.timeline.seek(seq))
+    instant = debugger.instant(args["when"])
+    return stop_result(ctx, debugger.timeline.seek(instant.seq, instant.branch))
 
 
 def _back(ctx: Context, args: Args) -> Result:

@@ -14,6 +14,7 @@ from inspector.commands.registry import Arg, Args, Context, Registry, Result
 from inspector.commands.settings import ABOUT, ENGINE_OPTIONS
 from inspector.text import plural, shorten, visible
 
+LEVELS = ("events", "digests", "full")
 FORMATS = ("json", "trace", "tensors", "test", "session")
 
 
@@ -32,9 +33,7 @@ def register(registry: Registry) -> None:
     )(_mark)  # fmt: skip
     registry.command("note", "session", "write a remark at this event", Arg("text", "text", "the remark"),
                      example='note "conv looks stale"')(_note)  # fmt: skip
-    registry.command("marks", "session", "bookmarks and notes", example="marks")(
-        lambda ctx, args: _topic(ctx, "marks")
-    )
+    registry.command("marks", "session", "bookmarks and notes", example="marks")(lambda ctx, args: _topic(ctx, "marks"))
     registry.command(
         "branch", "session", "go to the end of another line of history", Arg("number", "count", "0 is the main line"),
         example="branch 0",
@@ -43,8 +42,11 @@ def register(registry: Registry) -> None:
         lambda ctx, args: _topic(ctx, "branches")
     )
     registry.command(
-        "record", "session", "write the session so far to a file, and go on recording into it",
-        Arg("file", "file", "NAME.mtl"), aliases=("rec",), example="record session.mtl",
+        "record", "session", "write the whole session so far into a new session file",
+        Arg("file", "file", "NAME.mtl"),
+        Arg("level", "choice", "events, digests, full", optional=True, default="digests", choices=LEVELS),
+        aliases=("rec",), example="record session.mtl",
+        details="Branches, bookmarks and notes go with it. A session opened with --record is recorded as it runs.",
     )(_record)  # fmt: skip
     registry.command(
         "export", "session", "write the events as JSON lines or a Chrome trace, this instant as tensors or as a test",
@@ -66,11 +68,16 @@ def register(registry: Registry) -> None:
         details="\n".join(f"  {name:<11} {about}" for name, about in (*ABOUT.items(), *ENGINE_OPTIONS.items())),
     )(_set)  # fmt: skip
     registry.command(
-        "show", "session", "the settings", Arg("name", "choice", "", optional=True, choices=tuple(ABOUT)), example="show",
+        "show", "session", "the settings", Arg("name", "choice", "", optional=True, choices=tuple(ABOUT)),
+        example="show",
     )(_show)  # fmt: skip
-    registry.command("echo", "session", "print a text", Arg("text", "rest", "", optional=True), example="echo before the rollback")(_echo)
-    registry.command("history", "session", "the commands so far", Arg("count", "times", "the last so many", optional=True),
-                     example="history 5")(_history)  # fmt: skip
+    registry.command(
+        "echo", "session", "print a text", Arg("text", "rest", "", optional=True), example="echo before the rollback"
+    )(_echo)
+    registry.command(
+        "history", "session", "the commands so far", Arg("count", "times", "the last so many", optional=True),
+        example="history 5",
+    )(_history)  # fmt: skip
     registry.command(
         "help", "session", "about a command, names, functions, places or instants",
         Arg("topic", "word", "a command, names, functions, places, time", optional=True), aliases=("h", "?"),
@@ -98,7 +105,9 @@ def _focus(ctx: Context, args: Args) -> Result:
         elif what == "layer":
             known = debugger.view.start.recurrent_layers
             if value is not None and value not in known:
-                raise CommandError(f"layer {value} keeps no recurrent state; layers that do: {', '.join(map(str, known))}")
+                raise CommandError(
+                    f"layer {value} keeps no recurrent state; layers that do: {', '.join(map(str, known))}"
+                )
             debugger.set_focus(layer=value)
         else:
             debugger.set_focus(head=value)
@@ -147,7 +156,7 @@ def _branch(ctx: Context, args: Args) -> Result:
 
 def _record(ctx: Context, args: Args) -> Result:
     timeline = ctx.debugger.timeline
-    timeline.save_as(Path(args["file"]))
+    timeline.save_as(Path(args["file"]), args["level"])
     ctx.say(f"recorded into {visible(args['file'])}: {plural(timeline.last, 'event')}")
     return ctx.result(changed=("settings",))
 
@@ -193,7 +202,9 @@ def read_script(path: Path, most: int = 4 << 20) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise CommandError(f"{path}: byte {error.start} is not UTF-8; a script is a text with one command a line") from None
+        raise CommandError(
+            f"{path}: byte {error.start} is not UTF-8; a script is a text with one command a line"
+        ) from None
 
 
 def _set(ctx: Context, args: Args) -> Result:

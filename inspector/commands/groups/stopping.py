@@ -73,9 +73,9 @@ def register(registry: Registry) -> None:
     )(_ignore)  # fmt: skip
     numbers = Arg("stops", "count", "numbers; nothing means all", optional=True, repeated=True)
     registry.command("delete", "stop", "delete stops", numbers, aliases=("del", "d"), example="delete 1")(_delete)
-    registry.command("disable", "stop", "keep stops but do not ask them", numbers, aliases=("dis",), example="disable 1")(
-        lambda ctx, args: _enable(ctx, args, False)
-    )
+    registry.command(
+        "disable", "stop", "keep stops but do not ask them", numbers, aliases=("dis",), example="disable 1"
+    )(lambda ctx, args: _enable(ctx, args, False))
     registry.command("enable", "stop", "ask stops again", numbers, aliases=("en",), example="enable 1")(
         lambda ctx, args: _enable(ctx, args, True)
     )
@@ -171,7 +171,9 @@ def _recorded(ctx: Context, point: StopPoint, high: int) -> list[str]:
 def _hits(ctx: Context, args: Args) -> Result:
     point = ctx.debugger.stops.get(args["stop"])
     if point.heavy:
-        raise CommandError(f"stop {point.number} reads tensors, so the past is not searched; continue and rev continue do")
+        raise CommandError(
+            f"stop {point.number} reads tensors, so the past is not searched; continue and rev continue do"
+        )
     found = _recorded(ctx, point, ctx.debugger.timeline.last)
     shown = found[-args["count"] :] if args["count"] else found
     ctx.say(f"{point.kind} {point.number}: {point.text}: {plural(len(found), 'hit')}")

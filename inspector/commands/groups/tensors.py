@@ -12,7 +12,7 @@ from inspector.commands.render import positions, table
 
 if TYPE_CHECKING:
     from inspector.analysis.arrays import Floats
-    from inspector.commands.debugger import Debugger
+    from inspector.commands.debugger import Debugger, Instant
 
 PARTS = ("h", "conv")
 RAMP = " .:-=+*#%@"
@@ -27,7 +27,7 @@ def register(registry: Registry) -> None:
         Arg("map", "flag", "a picture by characters instead of numbers", option=True, default=False),
         aliases=("x",), needs=("model",), example="examine live",
         details=(
-            "live.h[3, 0] is layer 3, head 0 of h: rows are the key dimension. live.conv[3] has a row for each channel, "
+            "live.h[3, 0] is layer 3, head 0 of h, a row for each key. live.conv[3] has a row for each channel, "
             "newest input last. Tensors of the past come from stored ones or from running again, checked by digest."
         ),
     )(_examine)  # fmt: skip
@@ -39,7 +39,9 @@ def layers_of(debugger: Debugger, spec: PlaceSpec) -> list[int]:
     if spec.layer is None:
         return list(known)
     if spec.layer not in known:
-        raise CommandError(f"layer {spec.layer} keeps no recurrent state; layers that do: {', '.join(map(str, known)) or 'none'}")
+        raise CommandError(
+            f"layer {spec.layer} keeps no recurrent state; layers that do: {', '.join(map(str, known)) or 'none'}"
+        )
     return [spec.layer]
 
 
@@ -47,9 +49,9 @@ def parts_of(spec: PlaceSpec) -> tuple[str, ...]:
     return (spec.part,) if spec.part else PARTS
 
 
-def read(debugger: Debugger, place: Place, seq: int, layer: int, part: str) -> TensorData:
-    """Raises NotAvailable, DivergedError, or CommandError when nobody wrote the place."""
-    return debugger.tensor(TensorRef(place, layer, part), None if seq == debugger.timeline.now else seq)
+def read(debugger: Debugger, place: Place, instant: Instant, layer: int, part: str) -> TensorData:
+    """Raises NotAvailable, DivergedError, Cancelled."""
+    return debugger.tensor(TensorRef(place, layer, part), instant.seq, instant.branch)
 
 
 def _examine(ctx: Context, args: Args) -> Result:
@@ -58,15 +60,15 @@ def _examine(ctx: Context, args: Args) -> Result:
 
     debugger = ctx.debugger
     spec: PlaceSpec = args["place"]
-    place, seq = debugger.place(spec)
+    place, instant = debugger.place(spec)
     layers = layers_of(debugger, spec)
     if not layers:
         raise CommandError("this run has no recurrent layers, so there are no tensors")
-    state = debugger.timeline.view_at(seq).states.get(place)
+    state = debugger.view_of(instant).states.get(place)
     rows, data = [], {}
     for layer in layers:
         for part in parts_of(spec):
-            tensor = read(debugger, place, seq, layer, part)
+            tensor = read(debugger, place, instant, layer, part)
             data[layer, part] = tensor
             stats = tensor_stats(tensor)
             rows.append(
@@ -81,8 +83,13 @@ def _examine(ctx: Context, args: Args) -> Result:
                     " ".join(stats.flags) or "-",
                 )
             )
-    ctx.say(f"{place} at event {seq}: position {positions(state)}" + (f", r{state.owner}" if state and state.owner >= 0 else ""))
-    ctx.say(*table(("name", "shape", "dtype", "rms", "low", "high", "mean", "flags"), rows, ("rms", "low", "high", "mean")))
+    ctx.say(
+        f"{place} at event {instant.seq}: position {positions(state)}"
+        + (f", r{state.owner}" if state and state.owner >= 0 else "")
+    )
+    ctx.say(
+        *table(("name", "shape", "dtype", "rms", "low", "high", "mean", "flags"), rows, ("rms", "low", "high", "mean"))
+    )
     if spec.layer is not None and spec.part:
         tensor = data[spec.layer, spec.part]
         ctx.say(*_numbers(as_floats(tensor), spec, args["rows"], args["map"]))

@@ -6,6 +6,17 @@ from inspector.tui.frame import Frame
 from inspector.tui.text import Span
 from sessions.view import LedgerView, RequestFact, StateFact
 
+SHORT = {
+    "verify_row": "row",
+    "replay_row": "replay",
+    "ring_save": "save",
+    "ring_restore": "restore",
+    "prefix_save": "cache",
+    "prefix_hit": "hit",
+    "state_rollback": "rollback",
+    "checkpoint": "ckpt",
+}
+
 
 def position_spans(state: StateFact | None) -> Span:
     """``318``, ``319/321`` when h and conv differ, a dash when nobody wrote it."""
@@ -32,7 +43,7 @@ def writer_text(frame: Frame, state: StateFact | None) -> str:
     if rows and rows[0].seq <= writer <= rows[-1].seq:
         for row in rows:
             if row.seq == writer:
-                return f"{writer} {row.kind}"
+                return f"{writer} {SHORT.get(row.kind, row.kind)}"
     return str(writer)
 
 

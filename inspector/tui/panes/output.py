@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from inspector.tui.frame import Frame
-from inspector.tui.text import Line, visible
+from inspector.tui.text import Line, crop, line_width, plain, shift, visible
+from inspector.tui.text import width as cell_width
 from inspector.tui.widgets.pane import Content, Pane, Row
 
 
@@ -49,4 +50,17 @@ class TextPane(Pane):
         self.text_lines = lines
 
     def build(self, frame: Frame, width: int, height: int) -> Content:
-        return Content(rows=tuple(Row(line) for line in self.text_lines), note=(("esc closes", "dim"),))
+        lines = [part for line in self.text_lines for part in wrap(line, width - 1)]
+        return Content(rows=tuple(Row(line) for line in lines), note=(("esc closes", "dim"),))
+
+
+def wrap(line: Line, width: int, indent: int = 11) -> list[Line]:
+    """``line`` broken at spaces into lines of at most ``width``; all but the first are indented."""
+    out: list[Line] = []
+    while line_width(line) > width:
+        head = plain(crop(line, width))
+        at = head.rfind(" ", indent)
+        at = at if at > indent else len(head)
+        out.append(crop(line, cell_width(head[:at])))
+        line = ((" " * indent, ""), *shift(line, cell_width(head[: at + 1])))
+    return [*out, line]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.events import Place
 from inspector.tui.frame import Frame
-from inspector.tui.panes.facts import position_spans, writer_text
+from inspector.tui.panes.facts import last_writer, position_spans
 from inspector.tui.text import Line, Span
 from inspector.tui.themes import owner_role
 from inspector.tui.widgets.pane import Content, Pane, Row, columns
@@ -65,7 +65,7 @@ Enter on an entry rolls back to it (asks first); D diffs live against it; x look
             (str(entry.ring_slot), "accent"),
             (text, "bad" if wrong else role),
             parts,
-            (writer_text(frame, state), "dim"),
+            (str(last_writer(state) or "–"), "dim"),
         )
         age = request.outputs - entry.token_position
         return Row((*columns(cells, widths, "<>>>^<"), (f"{age:>5}", "faint")), ("place", place))

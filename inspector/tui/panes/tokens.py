@@ -40,6 +40,17 @@ def anchors(frame: Frame, request: RequestFact) -> dict[int, list[str]]:
     return out
 
 
+def first_draft(frame: Frame, request: RequestFact) -> int:
+    """Index at which the first draft of the round stands, or would stand. Until the commit no token of the round is
+    out; after it the cursor is the pending token's index plus the accepted rows."""
+    live = frame.view.live(request.req)
+    accepted, count = request.round.accepted, len(request.tokens)
+    if not accepted or (request.round.open and live is not None and live.dirty):
+        return count
+    at = request.cursor - accepted + 1
+    return at if count - accepted <= at <= count else count
+
+
 class TokensPane(TokenStrip):
     """Tokens of the focused request."""
 
@@ -72,7 +83,12 @@ which it was written; t runs to it, forwards or backwards. / searches text."""
             title.append(("  thinking", "think"))
         live = self.view.view.live(request.req)
         if live is not None and live.dirty:
-            note: Line = ((" DIRTY ", "badge-dirty"), (" live has absorbed drafts not yet accepted", "dirty"))
+            why = (
+                "the commit waits on the secondary stream"
+                if live.queued
+                else "live has absorbed drafts not accepted yet"
+            )
+            note: Line = ((" DIRTY ", "badge-dirty"), (f" {why}", "dirty"))
         elif request.round.k > 1 and request.round.accepted:
             accepted = request.round.accepted
             note = ((f"{accepted} of {request.round.k}", "accepted"), (" rows accepted", "dim"))
@@ -85,8 +101,8 @@ which it was written; t runs to it, forwards or backwards. / searches text."""
         if request is None:
             return 0, lambda index: Cell(index, (), 0)
         facts = request.round
-        drafts = facts.drafts if facts.mode == "verify" else ()
-        at = facts.first + 1
+        drafts = facts.drafts if facts.mode == "verify" and request.last_rollback <= facts.first else ()
+        at = first_draft(self.view, request)
         count = max(len(request.tokens), at + len(drafts) if drafts else 0)
         where = anchors(self.view, request) if labels > 4 else {}
         count = max([count, *(index + 1 for index in where)])

@@ -131,14 +131,14 @@ class Actions:
             "Verify",
             (f"How many drafts (0 to {k - 1}), or the words or ids to verify, such as  \"the ring\"  or  #12 #7.",
              "Enter alone lets the drafter speak. The round then waits for your accept."),
-            lambda text: self.act_line(f"verify {text}".strip()),
+            lambda text: self.debugger_app.verify(text),
             empty=True,
         )  # fmt: skip
 
     def do_accept(self) -> None:
-        waiting = self.view.waiting
-        if waiting is None or waiting.what != "accept":
-            self.note("accept answers a round that waits for it: v starts one, or step by event (i) to the decision")
+        request = self.view.request
+        if request is None:
+            self.note("accept needs a request")
             return
         self.app.push_screen(AcceptDialog(self.view), self._accepted)
 

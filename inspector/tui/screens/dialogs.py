@@ -141,9 +141,10 @@ class AcceptDialog(ModalScreen[int | None]):
         super().__init__()
         self.frame = frame
         decision = frame.waiting
-        self.low = decision.low if decision is not None else 1
-        self.high = decision.high if decision is not None else 1
-        self.default = decision.default if decision is not None else 1
+        waits = decision is not None and decision.what == "accept"
+        self.low = decision.low if decision is not None and waits else 1
+        self.high = decision.high if decision is not None and waits else max(1, frame.view.start.k)
+        self.default: int | None = decision.default if decision is not None and waits else None
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="box") as box:
@@ -152,7 +153,8 @@ class AcceptDialog(ModalScreen[int | None]):
             for line in self._rows():
                 yield Label(line, classes="strong")
         box.border_title = Content(" Accept ")
-        box.border_subtitle = Content(f" {self.low}–{self.high} answers at once · enter takes {self.default} · esc ")
+        enter = f" · enter takes {self.default}" if self.default is not None else ""
+        box.border_subtitle = Content(f" {self.low}–{self.high} answers at once{enter} · esc ")
 
     def _rows(self) -> list[Content]:
         request = self.frame.request
@@ -164,6 +166,9 @@ class AcceptDialog(ModalScreen[int | None]):
             return fit(token_text(texts.get(token, f"#{token}")), 14)
 
         facts = request.round
+        if not facts.open or not facts.drafts:
+            text = "No round waits: the next one is run, and accepts as many as you say of its drafts."
+            return [Content.styled(text, "dim")]
         inputs = (request.pending, *facts.drafts)
         out = [Content.styled("  rows   input          the model says", "dim")]
         for row, token in enumerate(inputs):
@@ -184,7 +189,7 @@ class AcceptDialog(ModalScreen[int | None]):
         event.stop()
         if event.key.isdigit() and self.low <= int(event.key) <= self.high:
             self.dismiss(int(event.key))
-        elif event.key == "enter":
+        elif event.key == "enter" and self.default is not None:
             self.dismiss(self.default)
         elif event.key in ("escape", "q"):
             self.dismiss(None)

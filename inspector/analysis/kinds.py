@@ -1,0 +1,145 @@
+"""The verdict: which kinds of difference there are, and what is said about one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inspector.analysis.profile import LayerError
+from inspector.analysis.shift import ahead
+
+KINDS = (
+    "bitwise",
+    "rounding",
+    "wrong_position",
+    "stale_h",
+    "stale_conv",
+    "wrong_owner",
+    "zero",
+    "transposed",
+    "dtype_drift",
+    "nonfinite",
+    "partial_layers",
+    "partial_heads",
+    "unknown",
+)
+BENIGN = ("bitwise", "rounding")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``kind`` is one of :data:`KINDS`; ``evidence`` says in one sentence what was seen.
+
+    ``parts``: "h+conv", "h", "conv" or "". ``layers``: model layer numbers that differ. ``heads``: set when only these
+    differ. ``tokens``: how far found is ahead (+) or behind (-), None when not known. ``owner`` and ``match``: whose
+    state it is, and the label of the candidate it equals. ``dtype``: for a drift. ``inner``: for partial kinds, what
+    the touched layers or heads look like. ``flags``: further remarks. ``confidence``: 1 for a bitwise fact, 0.9 for a
+    pattern with a second witness, 0.5 to 0.8 for a pattern alone, less for a guess. ``profile``: all measurements.
+    """
+
+    kind: str
+    evidence: str
+    parts: str = ""
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    tokens: int | None = None
+    owner: str = ""
+    match: str = ""
+    dtype: str = ""
+    inner: str = ""
+    flags: tuple[str, ...] = ()
+    confidence: float = 1.0
+    profile: tuple[LayerError, ...] = ()
+
+    @property
+    def benign(self) -> bool:
+        """Bitwise or rounding."""
+        return self.kind in BENIGN
+
+    @property
+    def errors(self) -> dict[int, tuple[float, float]]:
+        """Relative (h, conv) errors by layer: what :func:`~inspector.analysis.noise.measured_floor` takes."""
+        return {line.layer: (line.h.error, line.conv.error) for line in self.profile}
+
+    @property
+    def detail(self) -> str:
+        """A few words: how many tokens, whose, which dtype, which layers."""
+        words = [self.inner.replace("_", " ")]
+        if self.tokens:
+            words.append(ahead(self.tokens))
+        words += [f"owner {self.owner}" if self.owner else "", f"equals {self.match}" if self.match else "", self.dtype]
+        if self.kind in ("partial_layers", "zero") or (self.kind in ("dtype_drift", "transposed") and self.layers):
+            words.append(f"layers {numbers(self.layers)}")
+        if self.heads:
+            words.append(f"heads {numbers(self.heads)}")
+        return ", ".join(word for word in words if word)
+
+
+def numbers(self) -> tuple[int, ...]:
+        return tuple(line.layer for line in self.profile)
+
+    def limit(self, layer: int, part: str) -> float:
+        """Largest error that passes as rounding here.
+
+        Rounding never changes conv alone: h is computed from it. And without a measurement, bit-equal windows in all
+        layers leave h nothing but fp32 rounding."""
+        limit = self.floor.limit(layer, part)
+        if part == "conv" and self.h_equal:
+            return 0.0
+        return min(limit, EQUAL_INPUTS) if part == "h" and self.conv_equal and not self.floor.measured else limit
+
+    def lines(self, layers: Iterable[int]) -> list[LayerError]:
+        wanted = set(layers)
+        return [line for line in self.profile if line.layer in wanted]
+
+    def _off(self, part: str) -> frozenset[int]:
+        off = {n.layer for n in self.profile if n.part(part).error > self.limit(n.layer, part)}
+        if self.floor.measured:
+            return frozenset(off)
+        for line in self.profile:
+            others = [other.part(part).error for other in self.profile if other is not line]
+            error = line.part(part).error
+            if others and error > OUTLIER_ERROR and error > OUTLIER * max(others):
+                off.add(line.layer)
+        return frozenset(off)
+
+    def _flags(self) -> tuple[str, ...]:
+        flags = []
+        if any(line.h.bad_expected or line.conv.bad_expected for line in self.profile):
+            flags.append("expected holds NaN or infinities")
+        only = {line.h.only for line in self.profile if line.h.only}
+        if only:
+            flags.append(f"found h holds only {' or '.join(sorted(only))} values")
+        return tuple(flags)
+
+    @property
+    def partial(self) -> bool:
+        """Some layers are touched and the others clearly are not."""
+        rest = [n.layer for n in self.profile if n.layer not in self.touched and not self._mute(n)]
+        if not rest or not self.touched:
+            return False
+        smallest = min(_largest(line) for line in self.lines(self.touched))
+        return max(_largest(line) for line in self.lines(rest)) <= CLEAR * smallest
+
+    def _mute(self, line: LayerError) -> bool:
+        """A window that repeats itself stays equal when shifted: its layer is no witness against a stale conv."""
+        return not self.off["h"] and line.shift is not None and line.shift.periodic
+
+
+Rule = Callable[[_Case], Verdict | None]
+
+
+def _largest(line: LayerError) -> float:
+    return max(line.h.error, line.conv.error)
+
+
+def numbers(values: Sequence[int]) -> str:
+    """0, 1, 2, 4 as "0-2, 4"; long lists are cut."""
+    runs: list[list[int]] = []
+    for value in sorted(values):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    words = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+    return ", ".join(words[:8]) + (", ..." if len(words) > 8 else "")
