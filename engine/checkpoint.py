@@ -4,7 +4,8 @@
 reads each tensor once. Nothing is ever unpickled.
 
 A single file may carry its config and tokenizer in the safetensors metadata, whole files as text under the keys
-``config.json``, ``generation_config.json``, ``tokenizer.json`` and ``tokenizer_config.json``; files beside it win.
+``config.json``, ``generation_config.json``, ``tokenizer.json`` and ``tokenizer_config.json``. What it carries belongs to
+it and wins over files beside it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from engine.config import DTYPES, ModelConfig, parse_json
+from engine.config import DTYPES, ModelConfig
 from engine.errors import UserError
+from engine.json_input import parse_json, read_json, read_text
 from engine.naming import by_canonical_name, check_tensors, has_mtp
 from engine.safetensors_header import Header, TensorEntry, read_header
 from engine.tokenizer import Tokenizer
@@ -37,10 +39,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """What headers and config tell. ``tensors`` are the used ones under canonical names, ``skipped`` the number of others.
+    """What headers and config tell. ``tensors`` are the used ones under canonical names, ``skipped`` counts the others.
 
-    ``total_bytes`` are those of the used tensors; ``dtype`` is the one most of those bytes have. A bare ``config.json``
-    gives no tensors and no fingerprint.
+    ``total_bytes`` are those of the used tensors; ``dtype`` is the one most of those bytes have; ``side`` holds the
+    texts of config and tokenizer files. A bare ``config.json`` gives no tensors and no fingerprint.
     """
 
     path: Path
@@ -113,8 +115,9 @@ def inspect_checkpoint(path: str | Path) -> CheckpointInfo:
 def load_checkpoint(
     path: str | Path, dtype: str | None = None, device: str | torch.device = "cpu", progress: Progress | None = None
 ) -> LoadedModel:
-    """Load a model onto ``device`` in ``dtype`` (None: as stored). ``progress(bytes_done, bytes_total)`` is called after
-    each tensor; what it raises ends the loading.
+    """Load a model onto ``device`` in ``dtype`` (None: as stored).
+
+    After each tensor ``progress(bytes_done, bytes_total)`` is called; what it raises ends the loading.
 
     Raises:
         UserError: as :func:`inspect_checkpoint`; or no weights; or a tokenizer with more ids than embeddings.
@@ -193,11 +196,7 @@ def _headers(root: Path) -> list[Header]:
 
 
 def _sharded(index: Path) -> list[Header]:
-    try:
-        text = index.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{index}: cannot be read: {error}.") from None
-    weight_map = parse_json(text, str(index)).get("weight_map")
+    weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
         raise UserError.about(f"{index}: weight_map", "something else", "an object of tensor name to file name")
     headers = {}
@@ -218,20 +217,16 @@ SIDE_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokeni
 
 
 def _side_files(root: Path, headers: list[Header]) -> dict[str, tuple[str, str]]:
-    """File name -> (where it was found, text): beside the weights, else in the metadata of a single file."""
+    """File name -> (where it was found, text): in the metadata of a single file, else beside the weights."""
     folder = root if root.is_dir() else root.parent
     metadata = headers[0].metadata if len(headers) == 1 else {}
     side = {}
     for name in SIDE_FILES:
         file = folder / name
-        inside = metadata.get(name)
-        if file.is_file() and (root.is_dir() or inside is None or root.name == "model.safetensors"):
-            try:
-                side[name] = (str(file), file.read_text(encoding="utf-8"))
-            except (OSError, UnicodeDecodeError) as error:
-                raise UserError(f"{file}: cannot be read as text: {error}.") from None
-        elif inside is not None:
-            side[name] = (f"{headers[0].file}: metadata {name}", inside)
+        if name in metadata:
+            side[name] = (f"{headers[0].file}: metadata {name}", metadata[name])
+        elif file.is_file():
+            side[name] = (str(file), read_text(file))
     return side
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``logits`` [r, V] fp32; ``hidden`` [n, D] after the final norm, in the activation dtype. Both belong to the caller."""
+    """``logits`` [r, V] fp32; ``hidden`` [n, D] after the final norm, activation dtype. Both belong to the caller."""
 
     logits: Tensor
     hidden: Tensor
@@ -168,8 +168,9 @@ class HybridModel:
         return rows
 
     def replay_row(self, pool: SsmStatePool, slot: int, row: int, place: str = "live") -> None:
-        """Run the recorded inputs of verify row ``row`` again on ``place`` ("live" or "checkpoint") of ``slot``: the same
-        bits as the row left in live."""
+        """Run the recorded inputs of verify row ``row`` again on ``place`` ("live" or "checkpoint") of ``slot``.
+
+        Leaves the bits that the row left in live."""
         states = self._states(pool, slot, place)
         with torch.inference_mode():
             for layer, ordinal in zip(self._layers, self._ordinals, strict=True):

@@ -1,8 +1,8 @@
 """Which tensors a model of a given config must have, under which names and in which shapes. No torch.
 
 Canonical names are those of a text-only Qwen3-Next file without its ``model.`` prefix: ``embed_tokens.weight``,
-``layers.3.self_attn.q_proj.weight``, ``lm_head.weight``, ``mtp.fc.weight``. Published files put them under ``model.`` or
-``model.language_model.``; conversions also use ``language_model.model.`` and ``language_model.``.
+``layers.3.self_attn.q_proj.weight``, ``lm_head.weight``, ``mtp.fc.weight``. Published files put them under ``model.``
+or ``model.language_model.``; conversions also use ``language_model.model.`` and ``language_model.``.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def has_mtp(names: Names) -> bool:
 
 
 def linear_layout(names: Names, prefix: str) -> tuple[str, ...]:
-    """Names of the input projections of one linear layer, in the order of their rows: split q|k|v, z, b, a or interleaved
-    by key head."""
+    """Names of the input projections of one linear layer, in the order of their rows: split (q|k|v, z, b, a), or
+    interleaved by key head."""
     return INTERLEAVED_LAYOUT if prefix + INTERLEAVED_LAYOUT[0] in names else SPLIT_LAYOUT
 
 

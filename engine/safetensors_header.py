@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from engine.config import parse_json
 from engine.errors import UserError
+from engine.json_input import parse_json
 
 # Bits of every dtype the format knows.
 DTYPE_BITS = {
@@ -125,7 +125,7 @@ def _entry(file: Path, name: str, raw: Any) -> TensorEntry:
     return TensorEntry(name, dtype, tuple(shape), offsets[0], offsets[1], file)
 
 
-def _whole_numbers(raw: Any) -> bool:
+def _whole_numbers(raw: object) -> TypeGuard[list[int]]:
     return isinstance(raw, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in raw)
 
 

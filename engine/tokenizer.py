@@ -80,7 +80,7 @@ class Tokenizer:
 
 
 def ends_line_or_sentence(text: str) -> bool:
-    """True when ``text`` ends in a newline or, leaving out trailing blanks, quotes and brackets, in ``.``, ``!`` or ``?``."""
+    """True when ``text`` ends in a newline or, before trailing blanks, quotes and brackets, in ``. ! ?``."""
     return text.endswith("\n") or text.rstrip(CLOSERS).endswith(ENDS)
 
 

@@ -22,7 +22,8 @@ Fetch = Callable[[str], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class LinearWeights:
-    """Gated delta net. in_proj [C + Hv dv + 2 Hv, D]; conv [C, kernel]; a_log, dt_bias [Hv]; norm [dv]; out [D, Hv dv]."""
+    """Gated delta net. in_proj [C + Hv dv + 2 Hv, D]; conv [C, kernel]; a_log, dt_bias [Hv]; norm [dv];
+    out [D, Hv dv]."""
 
     in_proj: Tensor
     conv: Tensor

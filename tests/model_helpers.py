@@ -34,7 +34,7 @@ VOCAB = 264
 
 @dataclass(frozen=True)
 class Shape:
-    """A tiny architecture; ``ratio`` is value heads per key head, ``prefix`` the published one of the family unless given."""
+    """A tiny architecture; ``ratio`` is value heads per key head, ``extra`` more config keys."""
 
     family: str = "qwen3_5"
     tied: bool = True
@@ -86,7 +86,7 @@ def make_single_file(target: Path, family: str = "qwen3_5", **options: Any) -> P
     return file
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def load_tiny(family: str = "qwen3_5", **options: Any) -> LoadedModel:
     """The same checkpoint in memory, on the CPU. Shared: do not change its weights."""
     return load_checkpoint(_cached(Shape(family=family, **options)))
@@ -133,7 +133,7 @@ def make_bed(
 # ----------------------------------------------------------------------------------------------------- writing
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _cached(shape: Shape) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="metrale-tiny-"))
     write_checkpoint(folder, shape)

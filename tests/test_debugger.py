@@ -315,9 +315,9 @@ def test_a_refused_action_says_why_and_changes_nothing(debugger: Debugger) -> No
     last = debugger.timeline.last
     fails(debugger, "fork", "expected a free slot")
     assert debugger.timeline.last == last
-    do(debugger, "goto @9")
+    do(debugger, "goto @5")
     fails(debugger, "restore 99", "expected a ring slot")
-    assert len(debugger.timeline.branches) == 1 and debugger.timeline.now == 9
+    assert len(debugger.timeline.branches) == 1 and debugger.timeline.now == 5
 
 
 def test_stops_are_asked_inside_actions(debugger: Debugger) -> None:

@@ -115,9 +115,7 @@ def test_rerun_from_the_checkpoint_repeats_the_verify_rows() -> None:
     assert [s.tokens for s in states] == [r.position for r in rows]
     assert_live_is(engine, states[1])
     (batched,) = engine.compute(
-        Rerun(
-            req=1, place=Place("checkpoint", 0), position=before, tokens=tuple(r.token for r in rows), form="rows"
-        )
+        Rerun(req=1, place=Place("checkpoint", 0), position=before, tokens=tuple(r.token for r in rows), form="rows")
     )
     for a, b in zip(states[-1].h, batched.h, strict=True):
         assert np.linalg.norm(array(a) - array(b)) < 1e-5 * np.linalg.norm(array(a))

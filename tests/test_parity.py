@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def worst_state(bed: Bed, reference: Reference) -> float:
     return max(off(mine, theirs) for ours, other in pairs for mine, theirs in zip(ours, other, strict=True))
 
 
-@lru_cache(maxsize=None)
+@cache
 def opened(family: str, tied: bool, ratio: int, saved: bool) -> tuple[Bed, Reference]:
     """Our model and the reference on one checkpoint: published naming, or written again by ``save_pretrained``."""
     import tempfile
@@ -195,8 +195,8 @@ def test_mtp_head_matches_the_generic_mtp_model_of_transformers(family: str) -> 
 
 
 def test_deeper_drafts_follow_the_recursion_formula() -> None:
-    """Draft i + 1 is fed draft i and the head's own output after ``mtp.norm``: recomputed here from the raw tensors over
-    all pairs at once, with plain attention and without a cache."""
+    """Draft i + 1 is fed draft i and the head's own output after ``mtp.norm``: recomputed here from the raw tensors
+    over all pairs at once, with plain attention and without a cache."""
     bed, _ = opened("qwen3_5", True, 2, False)
     bed.zero()
     table, ids = bed.table(), tokens(20, seed=11)

@@ -26,7 +26,6 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
 
 from engine.checkpoint import inspect_checkpoint
 from engine.config import ModelConfig
@@ -97,7 +96,8 @@ class Subject:
         up in; of experts those that are chosen."""
         total = 0
         for name, tensor in self.reference.state_dict().items():
-            if "embed_tokens" in name and not self.config.tied or name == "lm_head.weight" and self.config.tied:
+            # a tied matrix is in the dictionary twice
+            if name.endswith("lm_head.weight" if self.config.tied else "embed_tokens.weight"):
                 continue
             share = self.config.moe.top_k / self.config.moe.experts if self.config.moe and ".experts." in name else 1.0
             total += int(tensor.numel() * tensor.itemsize * share)

@@ -42,7 +42,7 @@ class AttentionRow:
         self.scores_base = torch.zeros(1, 1, 1, dtype=dtype, device=device)
 
     def prepare(self, weight: Tensor, cos: Tensor, sin: Tensor) -> None:
-        """Norm and rotate q and k of ``proj`` in place; ``weight`` [H + Hkv, d] effective fp32, cos and sin [1, dim]."""
+        """Make ``q`` and ``k`` from ``proj``: norm and rotation. ``weight`` [H + Hkv, d] fp32, cos and sin [1, dim]."""
         if self.half:
             self._qk32.copy_(self._qk)
             self._turned.copy_(self._norm().mul_(weight))
@@ -86,7 +86,7 @@ class GatedAttention:
         config, n = self._config, x.shape[0]
         heads, kv_heads, d = config.heads, config.kv_heads, config.head_dim
         proj = self._in_proj.rows(x)
-        q, k, v, gate = proj.split((heads * d, kv_heads * d, kv_heads * d, heads * d), 1)
+        q, k, v, gate = torch.split(proj, [heads * d, kv_heads * d, kv_heads * d, heads * d], 1)
         cos, sin = self._rotary.at(start, n)
         q = self._rotary.rotate(rms_norm(q.reshape(n, heads, d), self._q_norm, config.eps), cos, sin)
         k = self._rotary.rotate(rms_norm(k.reshape(n, kv_heads, d), self._k_norm, config.eps), cos, sin)

@@ -41,8 +41,8 @@ class RowState:
 class DeltaRow:
     """Buffers and arithmetic of one token in a gated delta net, shared by all layers of a model.
 
-    ``proj`` holds the fused projections q | k | v | z | b | a of the token, ``gates`` its log decay g and write strength
-    beta [2 Hv] fp32, ``out`` the result of the recurrence [Hv, dv] fp32.
+    ``proj`` holds the fused projections q | k | v | z | b | a of the token, ``gates`` its log decay g and write
+    strength beta [2 Hv] fp32, ``out`` the result of the recurrence [Hv, dv] fp32.
     """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
@@ -96,7 +96,7 @@ class DeltaRow:
             torch.sigmoid(self._b, out=self._beta)
 
     def update(self, conv_weight: Tensor, state: RowState) -> Tensor:
-        """Absorb the token in ``proj`` and ``gates`` into ``state``; ``conv_weight`` [C, kernel] fp32. Returns ``out``."""
+        """Absorb the token in ``proj`` and ``gates`` into ``state``; ``conv_weight`` [C, kernel]. Returns ``out``."""
         self._shift.copy_(state.without_first)
         state.without_last.copy_(self._shift)
         state.newest.copy_(self._qkv)
@@ -206,7 +206,7 @@ class GatedDeltaNet:
         q, k = (x * torch.rsqrt(x.square().sum(-1, keepdim=True) + L2_EPS) for x in (q, k))
         q, k = (x.repeat_interleave(heads // key_heads, 1).transpose(0, 1).contiguous() for x in (q * dk**-0.5, k))
         v = mixed[:, 2 * keys :].view(n, heads, config.value_dim).transpose(0, 1).contiguous()
-        b, a = proj[:, config.qkvz_elems :].split(heads, 1)
+        b, a = torch.split(proj[:, config.qkvz_elems :], heads, 1)
         g = F.softplus(a.float() + self._dt_bias) * self._neg_a
         beta = torch.sigmoid(b).float()
         return chunked_delta_rule(q, k, v, g.t().contiguous(), beta.t().contiguous(), state.h).transpose(0, 1)

@@ -42,7 +42,7 @@ def projection(weight: Tensor, tied: bool = False) -> Projection:
         return Transposed(weight)
     if weight.numel() <= SMALL:
         return Upcast(weight)
-    if weight.dtype == torch.bfloat16 and torch.backends.mkldnn.is_available():
+    if weight.dtype == torch.bfloat16 and torch._C._has_mkldnn:
         return Packed(weight)
     return Plain(weight)
 

@@ -46,7 +46,7 @@ class RowNorm:
 
 
 class VectorNorm:
-    """Zero-centred norm of the residual stream of one token: fixed buffer ``x`` [D] in, ``out`` [D] in the same dtype."""
+    """Zero-centred norm of one token: fixed buffer ``x`` [D] in, ``out`` [D] in the same dtype."""
 
     __slots__ = ("_half", "_norm", "_x", "_x32", "out")
 

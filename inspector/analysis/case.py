@@ -18,8 +18,10 @@ class Case:
 
     def __init__(self, profile: tuple[LayerError, ...], floor: NoiseFloor, candidates: Mapping[str, Candidate]) -> None:
         self.profile, self.floor, self.candidates = profile, floor, candidates
-        self.h_equal = all(line.h is not ABSENT and line.h.equal for line in profile)
-        self.conv_equal = all(line.conv is not ABSENT and line.conv.equal for line in profile)
+        # Parts that were not given prove nothing.
+        self.has = {part: any(line.part(part) is not ABSENT for line in profile) for part in ("h", "conv")}
+        self.h_equal = self.has["h"] and all(line.h.equal for line in profile)
+        self.conv_equal = self.has["conv"] and all(line.conv.equal for line in profile)
         self.off = {part: self._off(part) for part in ("h", "conv")}
         self.touched = tuple(n for n in self.numbers if n in self.off["h"] or n in self.off["conv"])
         self.flags: tuple[str, ...] = self._flags()
@@ -73,4 +75,9 @@ class Case:
 
     def _mute(self, line: LayerError) -> bool:
         """A window that repeats itself stays equal when shifted: its layer is no witness against a stale conv."""
-        return not self.off["h"] and line.shift is not None and line.shift.periodic
+        return not self.off["h"] and line.repeats
+
+
+def largest(line: LayerError) -> float:
+    """The larger error of the two parts."""
+    return max(line.h.error, line.conv.error)

@@ -29,8 +29,8 @@ CLEAR_RATIO = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, newest last. ``token`` is :data:`EMPTY` for a column of zeros. ``distance`` is relative to the norm of
-    the column; ``ratio`` is the runner-up's distance over it (infinite for an exact hit)."""
+    """One column. ``token`` is :data:`EMPTY` for a column of zeros. ``distance`` is relative to the norm of the
+    column; ``ratio`` is the runner-up's distance over it (infinite for an exact hit)."""
 
     token: int
     distance: float
@@ -140,8 +140,9 @@ def read_window(
         future: tokens that may have been absorbed beyond ``tokens``, in order (the drafts of the round).
         reach: how many tokens back to look.
 
-    A window that is behind holds older committed tokens. One that is ahead by n overlaps the committed ones in its first
-    K - n columns; the last n are whatever was absorbed too many (at most K - 1 can be recognised, more with ``future``).
+    A window that is behind holds older committed tokens. One that is ahead by n overlaps the committed ones in its
+    first K - n columns; the last n are whatever was absorbed too many: up to K - 1 can be recognised, more with
+    ``future``.
     """
     ids = tuple(column.token for column in columns)
     known = [int(token) for token in tokens[:position]]

@@ -17,11 +17,8 @@ from inspector.analysis.arrays import (
     Floats,
     Tensor,
     coordinate,
-    float32_to_bf16,
-    lower,
     same_bits,
     same_shape,
-    spans,
 )
 from inspector.analysis.moments import (
     Block,
@@ -253,7 +250,7 @@ def _result(sums: _Sums, left: Flat, right: Flat, broken_down: bool) -> Diff:
     aa, bb, dd = float(sums.aa.sum()), float(sums.bb.sum()), float(sums.dd.sum())
     worst = None
     if sums.at >= 0:
-        pair = [float(_scalar(source, sums.at)) for source in (left, right)]
+        pair = [float(source.decoded(sums.at, sums.at + 1, np.empty(1))[0]) for source in (left, right)]
         worst = Worst(coordinate(sums.at, left.shape), pair[0], pair[1])
     sample = np.concatenate(sums.samples) if sums.samples else np.zeros(0 if left.size == 0 else 1)
     outside = sums.outside + sums.mismatched
@@ -293,55 +290,3 @@ def _result(sums: _Sums, left: Flat, right: Flat, broken_down: bool) -> Diff:
         if broken_down
         else (),
     )
-
-
-def _scalar(source: Flat, index: int) -> np.floating[np.generic]:
-    value: np.floating[np.generic] = source.decoded(index, index + 1, np.empty(1, np.float64))[0]
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class CastDiff:
-    """What remains after both sides went to ``dtype``: elements that still differ, and by how many representable values
-    at most. A rounding difference mostly disappears; an error does not."""
-
-    dtype: str
-    count: int
-    differing: int
-    max_steps: int
-
-    @property
-    def share_equal(self) -> float:
-        return 1.0 - self.differing / self.count if self.count else 1.0
-
-
-def cast_difference(a: Tensor, b: Tensor, dtype: str = "") -> CastDiff:
-    """Compare after casting to ``dtype``; default the lower of the two, one lower still when they are alike.
-
-    Raises:
-        TensorError: shapes differ, or bytes do not fit.
-    """
-    left, right = same_shape(a, b)
-    name = dtype or lower(left.dtype, right.dtype)
-    room = Scratch(left, right, left.size)
-    differing = steps = 0
-    for lo, hi in spans(left.size):
-        x = _ordered(left.decoded(lo, hi, room.a), name)
-        y = _ordered(right.decoded(lo, hi, room.b), name)
-        gap = np.abs(x - y)
-        differing += int(np.count_nonzero(gap))
-        steps = max(steps, int(gap.max()))
-    return CastDiff(name, left.size, differing, steps)
-
-
-def _ordered(values: Floats, dtype: str) -> NDArray[np.int64]:
-    """Integers that count representable values of ``dtype`` from zero, sign included: neighbours differ by 1."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if dtype == "bfloat16":
-            bits, width = float32_to_bf16(values.astype(np.float32)).astype(np.int64), 16
-        elif dtype == "float16":
-            bits, width = values.astype(np.float16).view(np.uint16).astype(np.int64), 16
-        else:
-            bits, width = values.astype(np.float32).view(np.uint32).astype(np.int64), 32
-    magnitude = bits & ((1 << (width - 1)) - 1)
-    return np.where(bits >> (width - 1) != 0, -magnitude, magnitude)

@@ -103,16 +103,12 @@ def flat_drift(case: Case, within: bool) -> Verdict | None:
     if len(errors) < 2 or min(errors) <= 0.0 or max(errors) > DRIFT_SPREAD * min(errors):
         return None
     conv = [line.conv.error for line in case.profile]
-    still = (
-        all(line.conv.equal for line in case.profile)
-        if within
-        else conv[0] <= 0.1 * errors[0] and max(conv) <= max(errors)
-    )
+    quiet = case.conv_equal if within else conv[0] <= 0.1 * errors[0] and max(conv) <= max(errors)
     for dtype, size in DRIFT.items():
-        if still and size / 1.5 <= median(errors) <= size * 1.5:
+        if quiet and size / 1.5 <= median(errors) <= size * 1.5:
             text = (
                 f"h error is flat over the layers, {min(errors):.1e} to {max(errors):.1e}: the size of one round trip "
-                f"through {dtype} ({size:.1e}); conv {'is bit-equal' if within else f'differs by {max(conv):.1e} at most'}"
+                f"through {dtype} ({size:.1e}); conv differs by {max(conv):.1e} at most"
             )
             return Verdict("dtype_drift", text, parts="h", dtype=dtype, confidence=0.8 if within else 0.6)
     return None

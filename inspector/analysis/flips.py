@@ -59,8 +59,8 @@ class Flips:
             return f"no pick differs in {self.rows} rows"
         how = "measured" if self.measured else "default"
         return (
-            f"{len(self.flips)} of {self.rows} picks differ, largest margin {self.largest:.3g} against a {how} noise floor "
-            f"of {self.noise:.3g}: {self.kind}"
+            f"{len(self.flips)} of {self.rows} picks differ, largest margin {self.largest:.3g} against a {how} noise "
+            f"floor of {self.noise:.3g}: {self.kind}"
         )
 
 

@@ -75,64 +75,6 @@ class Verdict:
         return ", ".join(word for word in words if word)
 
 
-def numbers(self) -> tuple[int, ...]:
-        return tuple(line.layer for line in self.profile)
-
-    def limit(self, layer: int, part: str) -> float:
-        """Largest error that passes as rounding here.
-
-        Rounding never changes conv alone: h is computed from it. And without a measurement, bit-equal windows in all
-        layers leave h nothing but fp32 rounding."""
-        limit = self.floor.limit(layer, part)
-        if part == "conv" and self.h_equal:
-            return 0.0
-        return min(limit, EQUAL_INPUTS) if part == "h" and self.conv_equal and not self.floor.measured else limit
-
-    def lines(self, layers: Iterable[int]) -> list[LayerError]:
-        wanted = set(layers)
-        return [line for line in self.profile if line.layer in wanted]
-
-    def _off(self, part: str) -> frozenset[int]:
-        off = {n.layer for n in self.profile if n.part(part).error > self.limit(n.layer, part)}
-        if self.floor.measured:
-            return frozenset(off)
-        for line in self.profile:
-            others = [other.part(part).error for other in self.profile if other is not line]
-            error = line.part(part).error
-            if others and error > OUTLIER_ERROR and error > OUTLIER * max(others):
-                off.add(line.layer)
-        return frozenset(off)
-
-    def _flags(self) -> tuple[str, ...]:
-        flags = []
-        if any(line.h.bad_expected or line.conv.bad_expected for line in self.profile):
-            flags.append("expected holds NaN or infinities")
-        only = {line.h.only for line in self.profile if line.h.only}
-        if only:
-            flags.append(f"found h holds only {' or '.join(sorted(only))} values")
-        return tuple(flags)
-
-    @property
-    def partial(self) -> bool:
-        """Some layers are touched and the others clearly are not."""
-        rest = [n.layer for n in self.profile if n.layer not in self.touched and not self._mute(n)]
-        if not rest or not self.touched:
-            return False
-        smallest = min(_largest(line) for line in self.lines(self.touched))
-        return max(_largest(line) for line in self.lines(rest)) <= CLEAR * smallest
-
-    def _mute(self, line: LayerError) -> bool:
-        """A window that repeats itself stays equal when shifted: its layer is no witness against a stale conv."""
-        return not self.off["h"] and line.shift is not None and line.shift.periodic
-
-
-Rule = Callable[[_Case], Verdict | None]
-
-
-def _largest(line: LayerError) -> float:
-    return max(line.h.error, line.conv.error)
-
-
 def numbers(values: Sequence[int]) -> str:
     """0, 1, 2, 4 as "0-2, 4"; long lists are cut."""
     runs: list[list[int]] = []

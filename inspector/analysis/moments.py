@@ -54,7 +54,8 @@ def blocks(size: int, heads: int) -> Iterator[Block]:
 def sum_products(x: Floats, y: Floats, block: Block) -> NDArray[np.float64]:
     """Sum of x*y for each head of ``block``, as float64 [count]."""
     rows = np.vecdot(x.reshape(-1, block.row), y.reshape(-1, block.row))
-    return np.add.reduce(rows.reshape(block.count, -1), axis=1, dtype=np.float64)
+    sums: NDArray[np.float64] = np.add.reduce(rows.reshape(block.count, -1), axis=1, dtype=np.float64)
+    return sums
 
 
 def extremes(sums: NDArray[np.float64]) -> tuple[float, float]:

@@ -26,9 +26,9 @@ def pattern(case: Case) -> Verdict:
     off_h = tuple(n for n in layers if n in case.off["h"])
     off_conv = tuple(n for n in layers if n in case.off["conv"])
     parts = [part for part, off in (("h", off_h), ("conv", off_conv)) if off]
-    explained = explained(case, layers, parts) if parts else None
-    if explained is not None:
-        label, exactly = explained
+    known = explained(case, layers, parts) if parts else None
+    if known is not None:
+        label, exactly = known
         return named(case, label, "+".join(parts), layers, 1.0 if exactly else 0.9)
     if off_h and off_conv:
         return _both(case, layers, off_h, off_conv)
@@ -48,8 +48,10 @@ def _h_alone(case: Case, layers: tuple[int, ...]) -> Verdict:
         f"h of layers {numbers(layers)} is off by {min(errors):.2g} to {max(errors):.2g} while conv agrees within "
         f"{max(line.conv.error for line in lines):.1e}"
     )
-    first = case.profile[0].shift
-    if first is not None and first.periodic:
+    if not case.has["conv"]:
+        text = f"h of layers {numbers(layers)} is off by {min(errors):.2g} to {max(errors):.2g}; no conv was given to pair it with"
+        return Verdict("unknown", text, "h", layers, confidence=0.3)
+    if case.profile[0].repeats:
         text += "; but the window of the first layer repeats itself and cannot tell positions apart"
         return Verdict("stale_h", text, "h", layers, confidence=0.4)
     if over < 2.0:
@@ -59,6 +61,10 @@ def _h_alone(case: Case, layers: tuple[int, ...]) -> Verdict:
 
 def _conv_alone(case: Case, layers: tuple[int, ...]) -> Verdict:
     tokens, text = _shifted(case, layers)
+    if not case.has["h"]:
+        kind = "unknown" if tokens is None else "wrong_position"
+        seen = text or f"conv of layers {numbers(layers)} is off at every shift"
+        return Verdict(kind, f"{seen}; no h was given to pair it with", "conv", layers, tokens=tokens, confidence=0.5)
     if tokens is not None:
         return Verdict("stale_conv", f"{text} while h agrees", "conv", layers, tokens=tokens, confidence=0.9)
     changed = _changed_columns(case, layers)
@@ -121,7 +127,7 @@ def _shifted(case: Case, layers: Iterable[int]) -> tuple[int | None, str]:
         if line.shift is None or line.shift.periodic:
             continue
         voters += 1
-        tokens = line.shift.matches(case.limit(line.layer, "conv"))
+        tokens = line.shift.matches(case.floor.limit(line.layer, "conv"), case.limit(line.layer, "conv"))
         if tokens is not None:
             votes.setdefault(tokens, []).append(line)
     if not votes:
@@ -131,7 +137,7 @@ def _shifted(case: Case, layers: Iterable[int]) -> tuple[int | None, str]:
     if shift is None or len(lines) * 2 <= voters:
         return None, ""
     text = (
-        f"conv of {len(lines)} of {voters} layers matches shifted, {shift.text()} (error {shift.best.error:.1e} against "
+        f"conv of {len(lines)} of {voters} layers matches shifted, {shift.text()} (error {shift.best.error:.1e}, "
         f"{shift.unshifted.error:.2g} unshifted)"
     )
     return tokens, text
@@ -141,7 +147,7 @@ def _changed_columns(case: Case, layers: Iterable[int]) -> str:
     """The few columns that differ, grossly, while the others agree in place in all of these layers; else ""."""
     found: set[tuple[int, ...]] = set()
     for line in case.lines(layers):
-        limit = case.limit(line.layer, "conv")
+        limit = case.floor.limit(line.layer, "conv")
         wrong = tuple(len(line.columns) - 1 - i for i, error in enumerate(line.columns) if error > limit)
         if not wrong or 4 * len(wrong) > len(line.columns) or min(line.columns[-1 - back] for back in wrong) < GROSS:
             return ""

@@ -87,13 +87,15 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class LayerError:
-    """One line of the profile. ``columns`` holds the relative error of each conv column, oldest first."""
+    """One line of the profile. ``columns`` holds the relative error of each conv column, oldest first; ``repeats`` is set
+    when the expected window equals itself shifted: the same tokens again and again, which hides a shift."""
 
     layer: int
     h: PartError
     conv: PartError
     shift: Shift | None = None
     columns: tuple[float, ...] = ()
+    repeats: bool = False
     matches: Mapping[str, Match] = field(default_factory=dict)
 
     def part(self, name: str) -> PartError:
@@ -119,8 +121,9 @@ def _layer(number: int, found: LayerState, expected: LayerState, candidates: Map
         conv = ABSENT if a is None or b is None else _part_error(a, b)
     except TensorError as error:
         raise TensorError(f"layer {number}: {error}") from None
-    shift, columns = None, ()
-    if a is not None and b is not None and not (h.equal and conv.equal) and not conv.bad_found + conv.bad_expected:
+    shift: Shift | None = None
+    columns: tuple[float, ...] = ()
+    if a is not None and b is not None and not conv.equal and not conv.bad_found + conv.bad_expected:
         x, y = as_floats(a), as_floats(b)
         shift, columns = best_shift(x, y), _columns(x, y)
     matches = {
@@ -128,7 +131,13 @@ def _layer(number: int, found: LayerState, expected: LayerState, candidates: Map
         for label, candidate in candidates.items()
         if (other := candidate.states.get(number)) is not None
     }
-    return LayerError(number, h, conv, shift, columns, matches)
+    return LayerError(number, h, conv, shift, columns, b is not None and _repeats(b), matches)
+
+
+def _repeats(window: Tensor) -> bool:
+    columns = as_floats(window)
+    last = columns.shape[1] - 1
+    return any(np.array_equal(columns[:, n:], columns[:, : last + 1 - n]) for n in range(1, last + 1))
 
 
 def _windows(a: Tensor | None, b: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

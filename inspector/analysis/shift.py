@@ -1,7 +1,7 @@
 """Best shift along the conv window: right values at the wrong position, or wrong values?
 
-A window of ``K`` columns holds the inputs of the last ``K`` tokens, newest last. When ``found`` is ``n`` tokens ahead of
-``expected``, its column ``j`` is the other's column ``j + n``: ``found[t-3] == expected[t-1]`` for n = 2 and K = 4.
+A window of ``K`` columns holds the inputs of the last ``K`` tokens, newest last. When ``found`` is ``n`` tokens ahead
+of ``expected``, its column ``j`` is the other's column ``j + n``: ``found[t-3] == expected[t-1]`` for n = 2 and K = 4.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ class Shift:
     def unshifted(self) -> ShiftScore:
         return next(score for score in self.scores if score.tokens == 0)
 
-    def matches(self, error: float) -> int | None:
-        """The shift whose columns agree within ``error`` while the unshifted ones do not; None when there is none."""
-        if self.periodic or self.best.tokens == 0 or self.unshifted.error <= error or self.best.error > error:
+    def matches(self, close: float, off: float | None = None) -> int | None:
+        """The shift whose columns agree within ``close`` and ten times better than the unshifted ones, which are off by
+        more than ``off`` (default ``close``); None when there is none."""
+        here = self.unshifted.error
+        if self.periodic or self.best.tokens == 0 or here <= (close if off is None else off):
             return None
-        return self.best.tokens
+        return self.best.tokens if self.best.error <= min(close, 0.1 * here) else None
 
     def text(self, found: str = "found", expected: str = "expected") -> str:
         """The match in words, such as ``live[t-3] == golden[t-1]: 2 tokens ahead``."""

@@ -61,7 +61,7 @@ def judge(
 
 
 def _arithmetic(found: States, expected: States) -> str:
-    """The lowest dtype that holds every conv value of the first layers of either side: they are outputs of projections."""
+    """The lowest dtype that holds the conv values of the first layers of one side: they are outputs of projections."""
     names: list[str] = []
     for states in (found, expected):
         windows = [states[layer].conv for layer in islice(sorted(states), 3)]

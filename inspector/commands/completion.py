@@ -86,7 +86,8 @@ def _argument(debugger: Debugger, command: Command, words: Words, line: str) -> 
     # An argument that takes the rest of the line stays the current one, whatever was typed before.
     at = min(len(texts), len(places) - 1)
     rest = next(
-        (i for i, arg in enumerate(places) if arg.type in ("rest", "expr", "text", "words", "place", "side", "base")), at
+        (i for i, arg in enumerate(places) if arg.type in ("rest", "expr", "text", "words", "place", "side", "base")),
+        at,
     )
     arg = places[min(at, rest) if at >= rest and places[rest].type not in ("place", "side", "base") else at]
     if arg.type in ("rest", "expr"):

@@ -211,4 +211,6 @@ class Registry:
             return self._commands[near.pop()], False
         if near:
             raise UsageError(f'"{word}" could be {", ".join(sorted(near))}')
-        raise UsageError(f'there is no command "{word}".{suggest(word, [w for w in self.words if len(w) > 2])} "help" lists them')
+        raise UsageError(
+            f'there is no command "{word}".{suggest(word, [w for w in self.words if len(w) > 2])} "help" lists them'
+        )

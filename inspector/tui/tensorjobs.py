@@ -116,7 +116,7 @@ class TensorJobs:
             usable = base is not None and self._same_refs(place)
             return tensorwork.table(
                 view.seq, view.start.recurrent_layers, place, self._read,
-                self.base if usable else "", base if usable else None,
+                self.base if usable else "", base if usable else None, self.base != LAST_STOP,
             )  # fmt: skip
         except (LookupError, ValueError, OSError, RuntimeError) as error:
             return TensorTable(view.seq, str(place), self.base, reason=_reason(error))

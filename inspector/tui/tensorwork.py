@@ -23,19 +23,22 @@ def table(
     read: Reader,
     base_name: str = "",
     base: Reader | None = None,
+    judged: bool = True,
 ) -> TensorTable:
-    """One row per layer and part of ``place``, compared with what ``base`` reads under the same layer and part."""
+    """One row per layer and part of ``place``, compared with what ``base`` reads under the same layer and part. Not
+    ``judged``: a difference is a change, not an error."""
     rows: list[TensorRow] = []
     name = str(place)
     for layer in layers:
         for part in ("h", "conv"):
             found = read(TensorRef(place, layer, part))
             expected = base(TensorRef(place, layer, part)) if base is not None else None
-            rows.append(row(layer, part, found, expected))
-    return TensorTable(seq, name, base_name, tuple(rows), verdict(rows) if base is not None else "")
+            rows.append(row(layer, part, found, expected, judged))
+    words = "" if base is None else verdict(rows) if judged else changes(rows)
+    return TensorTable(seq, name, base_name, tuple(rows), words)
 
 
-def row(layer: int, part: str, found: TensorData, expected: TensorData | None) -> TensorRow:
+def row(layer: int, part: str, found: TensorData, expected: TensorData | None, judged: bool = True) -> TensorRow:
     """Statistics of one tensor. NaN and infinities are flags, never averaged away."""
     values = as_floats(found).astype(np.float64, copy=False)
     finite = values[np.isfinite(values)]
@@ -60,7 +63,13 @@ def row(layer: int, part: str, found: TensorData, expected: TensorData | None) -
     except (TensorError, ValueError):
         return TensorRow(layer, part, found.shape, rms, low, high, None, None, False, flags or "shape")
     worst = float(np.nanmax(gap)) if gap.size else 0.0
-    return TensorRow(layer, part, found.shape, rms, low, high, worst, rel, False, flags or ("" if within else "NO"))
+    return TensorRow(layer, part, found.shape, rms, low, high, worst, rel, False, flags or ("" if within or not judged else "NO"))
+
+
+def changes(rows: list[TensorRow]) -> str:
+    """How much changed since the stop before."""
+    moved = sum(not row.same for row in rows)
+    return f"{moved} of {len(rows)} tensors changed since the last stop" if moved else "nothing changed since the last stop"
 
 
 def verdict(rows: list[TensorRow]) -> str:

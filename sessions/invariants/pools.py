@@ -97,7 +97,9 @@ def blocks_exclusive(before: LedgerView, event: Prefill | Decode | Verify, after
     refs = after.block_refs
     for block in new.blocks[old.cursor // size : (new.cursor - 1) // size + 1]:
         if refs.get(block, 1) > 1:
-            text = f"r{event.req} writes tokens {old.cursor}..{new.cursor - 1} to block {block}, which {refs[block]} hold"
+            text = (
+                f"r{event.req} writes tokens {old.cursor}..{new.cursor - 1} to block {block}, which {refs[block]} hold"
+            )
             return broken("blocks-exclusive", event, f"block {block}", "1 reference", f"{refs[block]} references", text)
     return OK
 

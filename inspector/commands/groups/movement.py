@@ -16,7 +16,14 @@ UNITS = (
     ("step", "token", "go one token on (with rev: back)", ("s",), ("S", "rs"), "step 5"),
     ("event", "event", "go one engine event on (with rev: back)", ("i", "stepi", "si"), ("I", "ri", "rsi"), "event 3"),
     ("next", "round", "go to the end of the round (with rev: of the one before)", ("n",), ("N", "rn"), "next"),
-    ("chunk", "chunk", "go to the next chunk or round boundary (with rev: the one before)", ("o", "nexti"), ("O", "ro"), "chunk"),
+    (
+        "chunk",
+        "chunk",
+        "go to the next chunk or round boundary (with rev: the one before)",
+        ("o", "nexti"),
+        ("O", "ro"),
+        "chunk",
+    ),
     ("finish", "request", "go to the end of the request (with rev: to its start)", ("f", "fin"), ("F", "rf"), "finish"),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector.tui.frame import Frame
-from inspector.tui.panes.facts import skew
+from inspector.tui.panes.facts import rows_ahead, skew
 from inspector.tui.text import Line, Span, fit
 from inspector.tui.themes import owner_role
 from inspector.tui.widgets.pane import Content, Pane, Row
@@ -42,6 +42,8 @@ Pools   used/total, ▴ the most ever used, and how use went over the last event
             if off:
                 dirty = bool((live := view.live(request.req)) and live.dirty)
                 note = ((f"skew {off:+d}", "dirty" if dirty else "bad"), ("" if dirty else " !", "bad"))
+            elif (ahead := rows_ahead(view, request)) > 0:
+                note = ((f"{ahead} rows ahead", "dirty"),)
             else:
                 note = (("in step", "good"),)
             rows += [Row(line) for line in self._ruler(frame, request, width, height >= 10)]

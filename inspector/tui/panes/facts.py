@@ -56,6 +56,14 @@ def skew(view: LedgerView, request: RequestFact) -> int:
     return max(places) - min(places)
 
 
+def rows_ahead(view: LedgerView, request: RequestFact) -> int:
+    """Rows that a dirty live state has absorbed beyond the committed tokens; 0 when it is clean."""
+    live = view.live(request.req)
+    if live is None or not live.dirty or live.h_position is None:
+        return 0
+    return live.h_position - request.expected
+
+
 def phase_text(frame: Frame) -> str:
     """``verify, 3 drafts`` or ``verify 2/4``: what the round of the focused request is doing."""
     request = frame.request

@@ -83,7 +83,7 @@ Click or Enter selects a place: then L shows who wrote it, w watches it, x looks
         by: Span = (writer_text(frame, state), "dim")
         flag = _flag(view.slot_epoch.get(place.slot, 0), owner, state)
         if flag[0]:
-            by = (f"{flag[0]} · {by[0]}", flag[1])
+            by = (f"{flag[0]} {by[0]}" if widths[-1] > 16 else f"{flag[0]} {by[0].split()[0]}", flag[1])
         role = "faint" if owner < 0 else "strong" if place.kind == "live" else "dim"
         cells = _cells(sign, slot, owner if slot else -2, epoch, (name, role), at, by)
         return Row(columns(cells, widths, "<><><<<"), ("place", place))

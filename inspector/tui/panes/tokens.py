@@ -147,8 +147,11 @@ which it was written; t runs to it, forwards or backwards. / searches text."""
     def _state_role(self, states: list[str] | tuple[str, ...]) -> str:
         request = self.view.request
         live = self.view.view.live(request.req) if request is not None else None
+        dirty = live is not None and live.dirty
         if any(state.startswith("▲") and len(state) > 1 for state in states):
-            return "dirty" if live is not None and live.dirty else "bad"
+            return "dirty" if dirty else "bad"
+        if "▲" in states and dirty:
+            return "dirty"
         return "live" if "▲" in states else "accent"
 
     def _ends_round(self, request: RequestFact, index: int) -> bool:

@@ -1,0 +1,69 @@
+"""The states of one instant as a safetensors file: ``PLACE/layer.N/PART``, such as ``live:0/layer.3/h``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import safetensors
+
+from engine.events import TensorData, TensorRef
+from sessions.errors import NotAvailable, SessionError
+from sessions.exporters.atomic import atomic
+from sessions.timeline import Timeline
+
+
+def collect(timeline: Timeline, seq: int | None = None, branch: int | None = None) -> dict[str, TensorData]:
+    """Every tensor written by event ``seq`` (default now), by name.
+
+    Raises:
+        NotAvailable: not one of them can be had; the reason is in words.
+        DivergedError: executing again contradicts the record.
+    """
+    seq = timeline.now if seq is None else seq
+    view = timeline.view_at(seq, branch)
+    found: dict[str, TensorData] = {}
+    reason = f"no place was written up to event {seq}"
+    for place, fact in sorted(view.states.items()):
+        for part, position in (("h", fact.h_position), ("conv", fact.conv_position)):
+            if position is None:
+                continue
+            for layer in view.start.recurrent_layers:
+                try:
+                    data = timeline.tensor(TensorRef(place, layer, part), seq, branch)
+                except NotAvailable as error:
+                    reason = error.reason
+                    continue
+                found[f"{place}/layer.{layer}/{part}"] = data
+    if not found:
+        raise NotAvailable(reason)
+    return found
+
+
+def write(timeline: Timeline, path: str | Path, seq: int | None = None, branch: int | None = None) -> int:
+    """Write :func:`collect` with the facts of each place as metadata; the number of tensors.
+
+    Raises:
+        NotAvailable, DivergedError: as :func:`collect`.
+        SessionError: it cannot be written.
+    """
+    seq = timeline.now if seq is None else seq
+    tensors, view = collect(timeline, seq, branch), timeline.view_at(seq, branch)
+    facts = {
+        str(place): {"owner": fact.owner, "epoch": fact.epoch, "h": fact.h_position, "conv": fact.conv_position}
+        for place, fact in sorted(view.states.items())
+    }
+    metadata = {
+        "event": str(seq), "model": view.start.model, "fingerprint": view.start.fingerprint,
+        "layout": view.start.layout, "places": json.dumps(facts, sort_keys=True),
+    }  # fmt: skip
+    plain = {
+        name: {"dtype": data.dtype, "shape": list(data.shape), "data": data.raw}
+        for name, data in sorted(tensors.items())
+    }
+    with atomic(path) as part:
+        try:
+            safetensors.serialize_file(plain, str(part), metadata)
+        except safetensors.SafetensorError as error:
+            raise SessionError(path, str(error), "tensors that can be written", "Choose another instant.") from error
+    return len(tensors)
