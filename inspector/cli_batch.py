@@ -73,7 +73,7 @@ def _batch(
     if source.kind == "model":
         debugger = open_live(source.path, config, record=record, progress=loading_bar())
     else:
-        debugger = open_recorded(source, options.model_path(model), config)
+        debugger = open_recorded(source, options.model_path(model), device=device, threads=threads)
     for line in debugger.timeline.remarks:
         remark(line)
     debugger.settings.limit = limit

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.errors import UserError
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig
-    from engine.events import EnginePort
+    from engine.events import EnginePort, Start
     from inspector.commands.debugger import Debugger
 
 KINDS = {
@@ -143,34 +144,112 @@ def open_live(
     level: str = "digests",
     progress: Progress | None = None,
 ) -> Debugger:
-    """A debugger over a model, recording into ``record`` when it is given."""
+    """A debugger over a model, recording into ``record`` when it is given. Raises UserError, SessionError."""
     from inspector.commands.debugger import Debugger
+    from sessions.store import Store
     from sessions.timeline import Timeline
 
     engine = open_engine(path, config, progress)
-    store = None
-    if record is not None:
-        from sessions.store import Store
-
-        store = Store(record, "x", level=level)
+    meta = recording_meta(config)
+    store = Store(record, "x", level=level, meta=meta) if record is not None else None
     timeline = Timeline.live(engine, store, factory=lambda: open_engine(path, config))
+    timeline.meta.update(meta)
     return Debugger(timeline, name=Source("model", path).name)
 
 
-def open_recorded(
-    source: Source, model: Path | str | None = None, config: EngineConfig | None = None, *, write: bool = True
-) -> Debugger:
-    """A debugger over a session, JSON lines or a trace. With ``model`` ("" is the bundled one) tensors of any instant
-    can be had and the past can be acted in."""
+def open_recorded(source: Source, model: str | None = None, *, write: bool = True, **overrides: Any) -> Debugger:
+    """A debugger over a session, JSON lines or a trace.
+
+    A session is run again with the settings it was recorded with, on ``model`` ("" is the bundled one). Without
+    ``model`` the bundled one is taken when the recording is of it; else there are facts and stored tensors only.
+    ``overrides`` are EngineConfig fields that are chosen here (device, threads)."""
     from inspector.commands.debugger import Debugger
     from sessions.timeline import Timeline
 
     assert source.path is not None
     factory: Callable[[], EnginePort] | None = None
-    if model is not None:
-        from engine.config import EngineConfig
-
-        path = Path(model) if model else None
-        settings = config or EngineConfig()
-        factory = lambda: open_engine(path, settings)  # noqa: E731
+    if source.kind == "session":
+        start, meta = recorded_start(source.path)
+        if model is None and is_bundled(start.fingerprint):
+            model = ""
+        if model is not None:
+            path, config = Path(model) if model else None, recorded_config(start, meta, **overrides)
+            factory = lambda: open_engine(path, config)  # noqa: E731
     return Debugger(Timeline.open(source.path, factory, write=write), name=source.name)
+
+
+def is_bundled(fingerprint: str) -> bool:
+    """Whether a recording is of the bundled model; reads its header only."""
+    from engine.checkpoint import inspect_checkpoint
+    from engine.demo import demo_path
+
+    return demo_path().is_file() and inspect_checkpoint(demo_path()).fingerprint == fingerprint
+
+
+# ------------------------------------------------------------------------------- settings that go with a recording
+
+ENGINE_KEY = "engine"
+# What a person may choose anew for a recording; everything else shapes what it says.
+FREE = ("device", "threads", "dtype")
+
+
+def recording_meta(config: EngineConfig) -> dict[str, str]:
+    """What a recording keeps beside its events, so that it can be run again as it was."""
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in FREE}
+    return {ENGINE_KEY: json.dumps(settings, sort_keys=True), "environment": environment(config)}
+
+
+def environment(config: EngineConfig) -> str:
+    """What floating-point results depend on beside model and settings. Imports torch."""
+    import platform
+
+    import torch
+
+    threads = config.threads or torch.get_num_threads()
+    return f"torch {torch.__version__}, {platform.machine()}, {threads} threads"
+
+
+def recorded_start(path: Path) -> tuple[Start, dict[str, str]]:
+    """The first event of a session file and its meta table. Raises SessionError."""
+    from engine.events import Start
+    from sessions.errors import SessionError
+    from sessions.store import Store
+
+    with Store(path, "r") as store:
+        events = store.events(1, 1)
+        if not events or not isinstance(events[0], Start):
+            raise SessionError(path, "a session without its first event", "a run", "It was given up before it began.")
+        return events[0], store.all_meta()
+
+
+def recorded_config(start: Start, meta: dict[str, str], **overrides: Any) -> EngineConfig:
+    """The settings a session was recorded with: from its meta table, or as far as its first event tells them.
+
+    Raises UserError when the meta table holds something else."""
+    from engine.config import EngineConfig
+
+    settings: dict[str, Any] = {
+        "drafts": start.k - 1, "ring": start.ring_depth, "slots": start.slots, "block_size": start.block_size,
+        "kv_tokens": start.blocks * start.block_size, "prefix_slots": start.prefix_slots,
+        "prefix_caching": start.prefix_slots > 0, "verify": start.verify_mode, "rollback": start.rollback_mode,
+        "digests": start.digests,
+    }  # fmt: skip
+    fields = {field.name: field for field in dataclasses.fields(EngineConfig)}
+    try:
+        stored = json.loads(meta.get(ENGINE_KEY, "{}"))
+    except (ValueError, RecursionError):
+        stored = None
+    if not isinstance(stored, dict):
+        raise UserError.about("the session's engine settings", "no JSON object", "the settings it was recorded with")
+    kinds = (str, int, float, bool, type(None))
+    settings |= {name: value for name, value in stored.items() if name in fields and isinstance(value, kinds)}
+    # The first event is the authority on what shapes the pools; the depth may have come from the policy.
+    settings["ring"] = start.ring_depth
+    settings |= {
+        "dtype": start.dtype or None,
+        **{name: value for name, value in overrides.items() if value is not None},
+    }
+    try:
+        return EngineConfig(**settings)
+    except TypeError as error:
+        raise UserError(f"the session's engine settings cannot be used: {error}.") from None

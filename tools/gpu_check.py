@@ -30,7 +30,7 @@ from engine.config import EngineConfig, ModelConfig  # noqa: E402
 from engine.engine import Engine, open_engine  # noqa: E402
 from engine.events import NewRequest, Place, RunRound, TensorRef  # noqa: E402
 from engine.weights import ModelWeights  # noqa: E402
-from tools.random_model import random_model, wide_config, weight_bytes  # noqa: E402
+from tools.random_model import random_model, weight_bytes, wide_config  # noqa: E402
 
 
 def gpu_milliseconds(work: Callable[[], Any], repeats: int = 30) -> float:
