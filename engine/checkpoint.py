@@ -4,8 +4,8 @@
 reads each tensor once. Nothing is ever unpickled.
 
 A single file may carry its config and tokenizer in the safetensors metadata, whole files as text under the keys
-``config.json``, ``generation_config.json``, ``tokenizer.json`` and ``tokenizer_config.json``. What it carries belongs to
-it and wins over files beside it.
+``config.json``, ``generation_config.json``, ``tokenizer.json`` and ``tokenizer_config.json``. What it carries wins over
+files beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import xxhash
 from engine.config import DTYPES, ModelConfig
 from engine.errors import UserError
 from engine.json_input import parse_json, read_json, read_text
-from engine.naming import by_canonical_name, check_tensors, has_mtp
+from engine.naming import by_canonical_name, has_mtp, used_tensors
 from engine.safetensors_header import Header, TensorEntry, read_header
 from engine.tokenizer import Tokenizer
 
@@ -84,7 +84,6 @@ def inspect_checkpoint(path: str | Path) -> CheckpointInfo:
         return _config_only(root)
     headers = _headers(root)
     side = _side_files(root, headers)
-    where = side["config.json"][0] if "config.json" in side else str(root)
     if "config.json" not in side:
         raise UserError(
             f"{root}: there is no config.json beside the weights or in their metadata; it is needed to know the "
@@ -92,10 +91,7 @@ def inspect_checkpoint(path: str | Path) -> CheckpointInfo:
         )
     config = _config(side)
     stored = {name: entry for header in headers for name, entry in header.tensors.items()}
-    names = by_canonical_name(stored)
-    check_tensors(config, names, str(root))
-    if "lm_head.weight" not in names and not config.tied:
-        raise UserError(f"{where}: tie_word_embeddings is false, but the checkpoint has no lm_head.weight.")
+    names = used_tensors(config, by_canonical_name(stored), str(root))
     return CheckpointInfo(
         path=root,
         name=root.resolve().name if root.is_dir() else root.stem,

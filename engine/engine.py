@@ -27,14 +27,15 @@ from engine.watchdogs import WatchdogConfig
 
 Progress = Callable[[int, int], None]
 
+SMALL_MODEL = 1 << 25
+
 
 class Engine:
     """One model with its state memory. Implements :class:`engine.events.EnginePort`."""
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         device = torch.device(loaded.device)
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
+        _set_threads(loaded, config)
         self.model = HybridModel(loaded.config, loaded.weights, device)
         plan = plan_memory(loaded.config, config, has_mtp=self.model.has_mtp, dtype=loaded.dtype)
         check_memory(plan, config, _memory_free(device))
@@ -222,10 +223,20 @@ def open_engine(path: str | Path | None, config: EngineConfig, progress: Progres
     Raises:
         UserError: the file, its config or the settings cannot be used; the text says what to do.
     """
-    loaded = load_checkpoint(
-        demo_path() if path is None else path, dtype=config.dtype, device=config.device, progress=progress
-    )
+    file = demo_path() if path is None else path
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    loaded = load_checkpoint(file, dtype=config.dtype, device=device, progress=progress)
     return Engine(loaded, config)
+
+
+def _set_threads(loaded: LoadedModel, config: EngineConfig) -> None:
+    """The number asked for; else one for a small model, whose operations are shorter than a barrier between threads."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    elif sum(tensor.numel() for _, tensor in loaded.weights.tensors()) < SMALL_MODEL:
+        torch.set_num_threads(1)
 
 
 def _memory_free(device: torch.device) -> int:

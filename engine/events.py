@@ -886,7 +886,9 @@ class Columns(Computation):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun(Computation):
     """Run ``tokens`` on a copy of the state at ``place`` and of the KV of ``req`` below ``position``: ``form`` steps
-    (one by one), rows (all at once). One :class:`StateData` after each token; "rows" may give only the last."""
+    (one by one), rows (all at once, as a batched verify), prefill (as one chunk), replay (the recorded inputs of the
+    last verify again; replay mode only). One :class:`StateData` after each token; rows and prefill give only the last.
+    ``empty``: begin from an all-zero state instead of the one at ``place``."""
 
     kind: ClassVar[str] = "rerun"
     req: int = -1
@@ -894,6 +896,19 @@ class Rerun(Computation):
     position: int = 0
     tokens: tuple[int, ...] = ()
     form: str = "steps"
+    empty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residuals(Rerun):
+    """The residual stream of ``tokens`` fed as in :class:`Rerun`, forms steps, rows and prefill. One
+    :class:`StateData`: ``h`` holds the stream [n, hidden] before the first block and after each one (the mixer, then
+    the feed-forward of each layer), ``layers`` the layer of each block. With ``history`` the state and the KV before
+    ``tokens`` are computed from these ids from scratch, ``chunks`` of them as prefill chunks, and place is not used."""
+
+    kind: ClassVar[str] = "residuals"
+    history: tuple[int, ...] = ()
+    chunks: tuple[tuple[int, int], ...] = ()
 
 
 class EnginePort(Protocol):

@@ -167,15 +167,69 @@ class HybridModel:
             rows.logits.copy_(self._head.rows(rows.hidden))
         return rows
 
-    def replay_row(self, pool: SsmStatePool, slot: int, row: int, place: str = "live") -> None:
+    def replay_row(
+        self,
+        pool: SsmStatePool,
+        slot: int,
+        row: int,
+        place: str = "live",
+        records: tuple[SsmStatePool, int] | None = None,
+    ) -> None:
         """Run the recorded inputs of verify row ``row`` again on ``place`` ("live" or "checkpoint") of ``slot``.
 
-        Leaves the bits that the row left in live."""
+        Leaves the bits that the row left in live. ``records``: another (pool, slot) to take the inputs from."""
         states = self._states(pool, slot, place)
+        source, source_slot = records or (pool, slot)
         with torch.inference_mode():
             for layer, ordinal in zip(self._layers, self._ordinals, strict=True):
                 if isinstance(layer.mixer, GatedDeltaNet):
-                    layer.mixer.replay(states[ordinal], self._record(pool, ordinal, slot, row))
+                    layer.mixer.replay(states[ordinal], self._record(source, ordinal, source_slot, row))
+
+    def residuals(
+        self, tokens: Sequence[int], pool: SsmStatePool, slot: int, kv: KvTable, start: int, form: str
+    ) -> list[Tensor]:
+        """Absorb ``tokens`` like :meth:`step` one by one, :meth:`verify` or :meth:`prefill` (``form`` steps, rows,
+        prefill), and give the residual stream [n, D] before the first block and after each mixer and each feed-forward.
+
+        Raises:
+            ValueError: another form.
+        """
+        if form not in ("steps", "rows", "prefill"):
+            raise ValueError(f"residuals are taken by steps, rows or prefill, not {form!r}")
+        states = self._states(pool, slot)
+        with torch.inference_mode():
+            if form == "steps":
+                rows = [self._residuals_step(token, states, kv, start + i) for i, token in enumerate(tokens)]
+                return [torch.stack(parts) for parts in zip(*rows, strict=True)]
+            x = self._embeddings(tokens)
+            streams = [x]
+            for layer, ordinal in zip(self._layers, self._ordinals, strict=True):
+                mixer, normed = layer.mixer, layer.normed(x)
+                if not isinstance(mixer, GatedDeltaNet):
+                    mixed = mixer.rows(normed, kv, start)
+                elif form == "rows":
+                    mixed = mixer.verify(normed, states[ordinal], None, None)
+                else:
+                    mixed = mixer.prefill(normed, states[ordinal])
+                streams.append(x + mixed)
+                x = layer.mix_rows(x, mixed)
+                streams.append(x)
+        return streams
+
+    def _residuals_step(self, token: int, states: list[RowState], kv: KvTable, start: int) -> list[Tensor]:
+        stream = self._stream
+        stream.x.copy_(self._embed[token])
+        parts = [stream.x.clone()]
+        for layer, ordinal in zip(self._layers, self._ordinals, strict=True):
+            mixer = layer.mixer
+            if isinstance(mixer, GatedDeltaNet):
+                mixed = mixer.step(layer.enter(stream), states[ordinal], stream.part)
+            else:
+                mixed = mixer.step(layer.enter(stream), kv, start, stream.part)
+            parts.append(stream.x + mixed)
+            layer.mix_step(stream, mixed)
+            parts.append(stream.x.clone())
+        return parts
 
     def mtp_rows(self, hidden: Tensor, next_tokens: Sequence[int], kv: KvTable, start: int) -> Rows:
         """Feed n pairs (hidden [n, D] of position p, token at p + 1) for p = ``start``.. to the MTP head; logits and

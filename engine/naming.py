@@ -65,7 +65,7 @@ def expected(config: ModelConfig, names: Names) -> Iterator[tuple[str, tuple[Sha
     for i, kind in enumerate(config.layer_types):
         yield from _layer(config, names, f"layers.{i}.", kind, config.sparse[i])
     yield "norm.weight", ((d,),)
-    if not config.tied or "lm_head.weight" in names:
+    if not config.tied:
         yield "lm_head.weight", ((config.vocab, d),)
     if has_mtp(names):
         yield "mtp.fc.weight", ((d, 2 * d),)
@@ -141,18 +141,19 @@ def _moe(config: ModelConfig, names: Names, prefix: str) -> Iterator[tuple[str, 
     yield f"{prefix}shared_expert_gate.weight", ((1, d),)
 
 
-def check_tensors(config: ModelConfig, names: Names, where: str) -> None:
-    """Every expected tensor is there, with an accepted shape and a floating-point dtype.
+def used_tensors(config: ModelConfig, names: Names, where: str) -> dict[str, TensorEntry]:
+    """The tensors that the model is made of: each is there, with an accepted shape and a floating-point dtype.
 
     Raises:
         UserError: naming tensor, found and expected.
     """
-    missing = []
+    missing, used = [], {}
     for name, shapes in expected(config, names):
         entry = names.get(name)
         if entry is None:
             missing.append(name)
             continue
+        used[name] = entry
         if entry.shape not in shapes:
             wanted = " or ".join(str(list(shape)) for shape in shapes)
             raise UserError.about(
@@ -175,3 +176,4 @@ def check_tensors(config: ModelConfig, names: Names, where: str) -> None:
             f"{where}: missing tensor {', '.join(missing[:3])}{more}, found {len(names)} others; looked under the "
             f"prefixes {prefixes} and none. The file is incomplete or its config.json describes another model."
         )
+    return used

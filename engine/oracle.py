@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.events import Columns, Computation, FirstLayer, Golden, Rerun, StateData
+from engine.events import Columns, Computation, FirstLayer, Golden, Rerun, Residuals, StateData
 from engine.model import HybridModel
 from engine.runtime import EngineRefusal, Runtime
 from engine.state.paged_kv import KvTable, PagedKv
@@ -103,34 +103,75 @@ class Oracle:
 
     def rerun(self, asked: Rerun) -> tuple[StateData, ...]:
         """Tokens again from a place's bytes, on a copy of the request's KV."""
-        rt, tokens = self._rt, self._checked(asked.tokens)
-        source = rt.memory.places.view(asked.place)
-        if source.h is None:
-            raise EngineRefusal(f"{asked.place} keeps no h: a rerun needs a whole state")
-        request = rt.find(asked.req)
-        if asked.position > request.seq.table.capacity:
-            raise EngineRefusal(f"r{asked.req} has KV for {request.seq.table.capacity} tokens, not {asked.position}")
-        self._golden.forget()
-        scratch = self._room(asked.position + len(tokens))
-        view = scratch.pool.state("live", 0)
-        assert view.h is not None
-        view.h.copy_(source.h)
-        view.conv.copy_(source.conv)
-        for layer in range(rt.kv.layers):
-            if asked.position:
-                k, v = request.seq.table.read(layer, asked.position)
-                scratch.table.write(layer, 0, k, v)
+        tokens = self._checked(asked.tokens)
+        scratch = self._copied(asked)
+        end = asked.position + len(tokens)
         if asked.form == "rows":
             rows = self._model.verify(tokens, scratch.pool, 0, scratch.table, asked.position, steps=False)
-            return (self._states(scratch.pool, asked.position + len(tokens), rows.logits[-1]),)
+            return (self._states(scratch.pool, end, rows.logits[-1]),)
+        if asked.form == "prefill":
+            rows = self._model.prefill(tokens, scratch.pool, 0, scratch.table, asked.position)
+            return (self._states(scratch.pool, end, rows.logits[-1]),)
+        if asked.form == "replay":
+            return tuple(self._replayed(asked, scratch, len(tokens)))
         if asked.form != "steps":
-            raise EngineRefusal(f"a rerun goes by steps or rows, not {asked.form!r}")
+            raise EngineRefusal(f"a rerun goes by steps, rows, prefill or replay, not {asked.form!r}")
         out = []
         for offset, token in enumerate(tokens):
             position = asked.position + offset
             logits = self._model.step(token, scratch.pool, 0, scratch.table, position).logits[-1]
             out.append(self._states(scratch.pool, position + 1, logits))
         return tuple(out)
+
+    def residuals(self, asked: Residuals) -> tuple[StateData, ...]:
+        """Streams of :meth:`HybridModel.residuals`, from a place or from scratch."""
+        tokens, start = self._checked(asked.tokens), asked.position
+        if asked.form not in ("steps", "rows", "prefill") or not tokens:
+            raise EngineRefusal(f"residuals of {len(tokens)} tokens by {asked.form!r}: give tokens; steps, rows, prefill")
+        if asked.history:
+            start = len(asked.history)
+            scratch = self._room(start + len(tokens))
+            self.golden(Golden(tokens=asked.history, chunks=asked.chunks))
+            self._golden.forget()
+        else:
+            scratch = self._copied(asked)
+        streams = self._model.residuals(tokens, scratch.pool, 0, scratch.table, start, asked.form)
+        layers = tuple(n // 2 for n in range(len(streams) - 1))
+        return (StateData(layers, tuple(to_plain(stream) for stream in streams), (), None, start + len(tokens)),)
+
+    def _copied(self, asked: Rerun) -> _Scratch:
+        """A scratch with the state at ``asked.place`` and the KV of its request below ``asked.position``."""
+        rt = self._rt
+        source = rt.memory.places.view(asked.place)
+        if source.h is None and not asked.empty:
+            raise EngineRefusal(f"{asked.place} keeps no h: a rerun needs a whole state")
+        request = rt.find(asked.req)
+        if asked.position > request.seq.table.capacity:
+            raise EngineRefusal(f"r{asked.req} has KV for {request.seq.table.capacity} tokens, not {asked.position}")
+        self._golden.forget()
+        scratch = self._room(asked.position + len(asked.tokens))
+        view = scratch.pool.state("live", 0)
+        assert view.h is not None
+        if asked.empty or source.h is None:
+            scratch.reset()
+        else:
+            view.h.copy_(source.h)
+            view.conv.copy_(source.conv)
+        for layer in range(rt.kv.layers):
+            if asked.position:
+                k, v = request.seq.table.read(layer, asked.position)
+                scratch.table.write(layer, 0, k, v)
+        return scratch
+
+    def _replayed(self, asked: Rerun, scratch: _Scratch, count: int) -> Iterator[StateData]:
+        rt = self._rt
+        if rt.config.rollback != "replay":
+            raise EngineRefusal("no inputs are recorded in snapshot mode: start with --rollback-mode replay")
+        if count >= rt.config.k:
+            raise EngineRefusal(f"the inputs of {rt.config.k - 1} rows are recorded, not of {count}")
+        for row in range(count):
+            self._model.replay_row(scratch.pool, 0, row, records=(rt.memory.pool, asked.place.slot))
+            yield self._states(scratch.pool, asked.position + row + 1, None)
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
         bad = next((token for token in tokens if not 0 <= token < self._model.vocab), None)
@@ -232,4 +273,5 @@ _WORK: dict[type[Computation], Callable[[Oracle, Any], tuple[StateData, ...]]] =
     FirstLayer: Oracle.first_layer,
     Columns: Oracle.columns,
     Rerun: Oracle.rerun,
+    Residuals: Oracle.residuals,
 }

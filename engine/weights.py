@@ -123,7 +123,7 @@ class WeightBuilder:
         """Raises whatever ``fetch`` raises; names and shapes were checked before."""
         config = self._config
         embed = self._take("embed_tokens.weight")
-        head = embed if "lm_head.weight" not in self._names else self._take("lm_head.weight")
+        head = embed if config.tied else self._take("lm_head.weight")
         layers = tuple(self._layer(f"layers.{i}.", kind, config.sparse[i]) for i, kind in enumerate(config.layer_types))
         return ModelWeights(embed, layers, self._take("norm.weight"), head, self._mtp())
 
@@ -213,11 +213,11 @@ def deinterleave_qkvz(weight: Tensor, config: ModelConfig) -> Tensor:
     """Rows grouped by key head, each q (dk), k (dk), v (r dv), z (r dv), to q | k | v | z."""
     dk, width = config.key_dim, config.value_heads // config.key_heads * config.value_dim
     grouped = weight.view(config.key_heads, 2 * dk + 2 * width, -1)
-    return torch.cat([part.reshape(-1, weight.shape[1]) for part in grouped.split((dk, dk, width, width), 1)])
+    return torch.cat([part.reshape(-1, weight.shape[1]) for part in torch.split(grouped, [dk, dk, width, width], 1)])
 
 
 def deinterleave_ba(weight: Tensor, config: ModelConfig) -> Tensor:
     """Rows grouped by key head, each b (r), a (r), to b | a."""
     ratio = config.value_heads // config.key_heads
     grouped = weight.view(config.key_heads, 2 * ratio, -1)
-    return torch.cat([part.reshape(-1, weight.shape[1]) for part in grouped.split(ratio, 1)])
+    return torch.cat([part.reshape(-1, weight.shape[1]) for part in torch.split(grouped, ratio, 1)])

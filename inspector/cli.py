@@ -1,4 +1,5 @@
-"""The command line: ``metrale-inspect``. Each group of commands is a module of its own, named in :data:`MODULES`.
+"""The command line: ``metrale-inspect``. Each group of commands is a module of its own, named in
+:data:`COMMANDS`.
 
 ``metrale-inspect FILE`` opens the screen: a first argument that is no command is a file. Data goes to standard output,
 remarks to standard error. Exit status: 0 holds, 1 a check or comparison failed, 2 usage, 3 unreadable input.
@@ -11,31 +12,72 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import typer
+import typer.main
 from typer.core import TyperGroup
 
-# A module with ``register(app)``; to add a group, name it here.
-MODULES = [
-    "inspector.cli_screen",
-    "inspector.cli_info",
-    "inspector.cli_run",
-    "inspector.cli_batch",
-    "inspector.cli_files",
-]
+from sessions.errors import DivergedError
+
+# Command, its module (with ``register(app)`` or a function of the command's name), one line of help.
+# To add a group: a module and its lines here.
+# Only the module of the command that is called gets imported.
+COMMANDS = (
+    (
+        "open",
+        "inspector.cli_screen",
+        "Open the screen on a model, a session or a trace: what happens without a command.",
+    ),
+    ("info", "inspector.cli_info", "Architecture and memory of a model, from its headers alone."),
+    ("run", "inspector.cli_run", "Run a model on a prompt; print its text or its events."),
+    ("record", "inspector.cli_run", "Run a model on a prompt and record a session file."),
+    ("replay", "inspector.cli_files", "Execute a recording again and compare every event and digest."),
+    ("batch", "inspector.cli_batch", "Run debugger commands from a script or the command line."),
+    ("check", "inspector.cli_files", "Look at every invariant over a recording."),
+    ("diff", "inspector.cli_files", "The first event, layer and place in which two recordings differ."),
+    ("dump", "inspector.cli_files", "Write the events of a recording as JSON lines."),
+    ("pack", "inspector.cli_files", "Write a clean, closed copy of a session file."),
+    ("export", "inspector.cli_files", "Write a recording as JSON lines, Chrome trace, tensors or a test."),
+    ("judge", "inspector.cli_judge", "Say what kind of difference two files of states show, and why."),
+    ("serve", "inspector.cli_screen", "Show the screen in a browser."),
+)
 DEFAULT = "open"
 FAILED, USAGE, UNREADABLE, INTERRUPTED = 1, 2, 3, 130
 GROUP_OPTIONS = ("--help", "-h", "--version")
 
 
 class Commands(TyperGroup):
-    """Sends a first argument that is no command to :data:`DEFAULT`, and turns errors of people into one paragraph."""
+    """Loads the module of a command when it is called, sends a first argument that is no command to :data:`DEFAULT`,
+    and turns errors of people into one paragraph."""
+
+    modules: Mapping[str, str] = {name: module for name, module, _ in COMMANDS}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.modules)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        module = self.modules.get(cmd_name)
+        if module is None:
+            return None
+        app = typer.Typer(**APP_OPTIONS)
+        app.callback()(lambda: None)
+        loaded = importlib.import_module(module)
+        if hasattr(loaded, "register"):
+            loaded.register(app)
+        else:
+            app.command(cmd_name)(getattr(loaded, cmd_name))
+        return typer.main.get_group(app).commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, _, about in COMMANDS])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in GROUP_OPTIONS):
+        if not args or (args[0] not in self.modules and args[0] not in GROUP_OPTIONS):
             args = [DEFAULT, *args]
-        return super().parse_args(ctx, args)
+        return list(super().parse_args(ctx, args))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -47,6 +89,15 @@ class Commands(TyperGroup):
             # Whoever read our output has seen enough; closing it quietly is what every tool does.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+        except DivergedError as error:
+            _complain(str(error))
+            raise typer.Exit(FAILED) from None
+        except RuntimeError as error:
+            # The device ran out of memory: a matter of --slots, --ring and --kv-tokens, not a defect.
+            if type(error).__name__ != "OutOfMemoryError":
+                raise
+            _complain(f"{error} Fewer --slots, --ring, --drafts or --kv-tokens need less.")
+            raise typer.Exit(UNREADABLE) from None
         except _user_errors() as error:
             _complain(str(error.args[0] if isinstance(error, KeyError) and error.args else error))
             raise typer.Exit(UNREADABLE) from None
@@ -62,8 +113,16 @@ def _complain(text: str) -> None:
     sys.stderr.write(f"metrale-inspect: {' '.join(text.split())}\n")
 
 
+APP_OPTIONS: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
 def build_app() -> typer.Typer:
-    """The application with the commands of every group."""
+    """The application with all commands."""
     app = typer.Typer(
         cls=Commands,
         name="metrale-inspect",
@@ -71,14 +130,9 @@ def build_app() -> typer.Typer:
             "A time-travelling debugger for the recurrent state of hybrid language models.\n\n"
             "metrale-inspect [MODEL|SESSION|TRACE] opens the screen on a file, or on the bundled model."
         ),
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        **APP_OPTIONS,
     )
     app.callback()(_options)
-    for name in MODULES:
-        importlib.import_module(name).register(app)
     return app
 
 

@@ -32,6 +32,7 @@ def _batch(
         list[str] | None, typer.Option("-e", "--execute", help="A command; may be given again; after the scripts.")
     ] = None,
     prompt: Annotated[str, typer.Option("--prompt", help="Start a request with this text first.")] = "",
+    chat: options.Chat = False,
     max_tokens: options.MaxTokens = 128,
     model: options.OtherModel = None,
     record: Annotated[Path | None, typer.Option("--record", help="Record the session into this file.")] = None,
@@ -80,7 +81,7 @@ def _batch(
     if prompt:
         from inspector.text import quoted
 
-        texts.insert(0, ("--prompt", f"new {quoted(prompt)} max={max_tokens}"))
+        texts.insert(0, ("--prompt", f"new {quoted(prompt)} max={max_tokens}" + (" --chat" if chat else "")))
     texts += [("-e", command) for command in commands or ()]
     try:
         status = play(debugger, texts, echo, keep_going)

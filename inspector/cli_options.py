@@ -44,6 +44,9 @@ OtherModel = Annotated[
 ]
 
 
+Chat = Annotated[bool, typer.Option("--chat", help="The prompt is a user's turn: put it into the chat form.")]
+
+
 def engine_config(**given: Any) -> EngineConfig:
     """An EngineConfig from options by their field names; None leaves the default of an optional one.
 

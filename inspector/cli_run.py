@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
 def _run(
     model: options.ModelFile = None,
     prompt: Prompt = "",
+    chat: options.Chat = False,
     max_tokens: options.MaxTokens = 128,
     drafts: options.Drafts = 3,
     ring: options.Ring = None,
@@ -50,7 +51,7 @@ def _run(
         drafts=drafts, ring=ring, slots=slots, verify=verify, rollback=rollback_mode, drafter=drafter, seed=seed,
         kv_tokens=kv_tokens, device=device, dtype=dtype, threads=threads, loop_watchdog=loop_watchdog,
     )  # fmt: skip
-    text = read_prompt(prompt)
+    text = read_prompt(prompt, chat)
     engine = _open(model, config)
     request = _request(engine, text, max_tokens, seed, temperature)
     if events:
@@ -65,6 +66,7 @@ def _record(
     file: Annotated[Path, typer.Argument(metavar="SESSION", help="The session file to write; it must not exist.")],
     model: Annotated[Path | None, typer.Option("--model", help="The model; the bundled one without it.")] = None,
     prompt: Prompt = "",
+    chat: options.Chat = False,
     max_tokens: options.MaxTokens = 128,
     drafts: options.Drafts = 3,
     ring: options.Ring = None,
@@ -93,7 +95,7 @@ def _record(
     )  # fmt: skip
     if file.exists():
         raise ValueError(f"{file}: there is such a file already; recordings are not overwritten. Choose another name.")
-    text = read_prompt(prompt)
+    text = read_prompt(prompt, chat)
     debugger = open_live(model, config, record=file, level=level, progress=loading_bar())
     timeline = debugger.timeline
     try:
@@ -116,12 +118,14 @@ def _record(
 # ------------------------------------------------------------------------------------------------------------- parts
 
 
-def read_prompt(prompt: str) -> str:
-    """The prompt, or standard input for "-". Raises ValueError when there is none."""
+def read_prompt(prompt: str, chat: bool = False) -> str:
+    """The prompt, or standard input for "-". Raises BadParameter when there is none."""
+    from inspector import text as texts
+
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text:
         raise typer.BadParameter('a prompt is needed: --prompt "..." (or --prompt - for standard input)')
-    return text
+    return texts.chat(text) if chat else text
 
 
 def _ids(text: str) -> tuple[int, ...]:

@@ -45,15 +45,15 @@ def _open(
         "loop_watchdog": loop_watchdog,
     }  # fmt: skip
     engine_config(**engine)
+    from inspector.opening import sniff
+
+    sniff(file)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         remark(
             "metrale-inspect: the screen needs a terminal, and input or output is none. For scripts there are batch, "
             "run, replay, check and dump; see --help."
         )
         raise typer.Exit(2)
-    from inspector.opening import sniff
-
-    sniff(file)
     from inspector.tui.app import run_app
     from inspector.tui.ports import Options
 

@@ -150,7 +150,7 @@ def open_live(
     from sessions.timeline import Timeline
 
     engine = open_engine(path, config, progress)
-    meta = recording_meta(config)
+    meta = recording_meta(path, config)
     store = Store(record, "x", level=level, meta=meta) if record is not None else None
     timeline = Timeline.live(engine, store, factory=lambda: open_engine(path, config))
     timeline.meta.update(meta)
@@ -188,15 +188,20 @@ def is_bundled(fingerprint: str) -> bool:
 
 # ------------------------------------------------------------------------------- settings that go with a recording
 
-ENGINE_KEY = "engine"
 # What a person may choose anew for a recording; everything else shapes what it says.
 FREE = ("device", "threads", "dtype")
 
 
-def recording_meta(config: EngineConfig) -> dict[str, str]:
+def recording_meta(path: Path | None, config: EngineConfig) -> dict[str, str]:
     """What a recording keeps beside its events, so that it can be run again as it was."""
+    from sessions.meta import CONFIG, ENVIRONMENT, MODEL
+
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in FREE}
-    return {ENGINE_KEY: json.dumps(settings, sort_keys=True), "environment": environment(config)}
+    return {
+        MODEL: str(path) if path is not None else "",
+        CONFIG: json.dumps(settings, sort_keys=True),
+        ENVIRONMENT: environment(config),
+    }
 
 
 def environment(config: EngineConfig) -> str:
@@ -227,6 +232,7 @@ def recorded_config(start: Start, meta: dict[str, str], **overrides: Any) -> Eng
 
     Raises UserError when the meta table holds something else."""
     from engine.config import EngineConfig
+    from sessions.meta import CONFIG
 
     settings: dict[str, Any] = {
         "drafts": start.k - 1, "ring": start.ring_depth, "slots": start.slots, "block_size": start.block_size,
@@ -236,7 +242,7 @@ def recorded_config(start: Start, meta: dict[str, str], **overrides: Any) -> Eng
     }  # fmt: skip
     fields = {field.name: field for field in dataclasses.fields(EngineConfig)}
     try:
-        stored = json.loads(meta.get(ENGINE_KEY, "{}"))
+        stored = json.loads(meta.get(CONFIG, "{}"))
     except (ValueError, RecursionError):
         stored = None
     if not isinstance(stored, dict):

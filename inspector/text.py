@@ -57,6 +57,11 @@ def byte_size(count: int) -> str:
     return f"{count:,} B"
 
 
+def chat(text: str) -> str:
+    """``text`` as a user's turn in the chat form of the supported model families (ChatML)."""
+    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """`` Did you mean "x"?`` for the nearest known name, or nothing."""
     import difflib

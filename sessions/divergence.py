@@ -68,26 +68,30 @@ class Comparison:
             return DivergedError(seq, text, expected=recorded.kind, found=found.kind)
         names = self._different(recorded, found)
         facts = [name for name in names if name != "digests"]
-        if not facts and "digests" in names:
-            return digest_difference(seq, getattr(recorded, "digests", ()), getattr(found, "digests", ()), layers)
-        name = (facts or ["margin"])[0]
+        name = (facts or ["digests"])[0]
         expected, now = _short(getattr(recorded, name, None)), _short(getattr(found, name, None))
-        text = f"diverged at event {seq} ({recorded.kind}), {name}: recorded {expected}, now {now}"
+        fact = f"{name}: recorded {expected}, now {now}"
+        if "digests" in names and recorded.kind != "start":  # the state comes before what is picked from it
+            also = f"; {fact}" if facts else ""
+            return digest_difference(seq, getattr(recorded, "digests", ()), getattr(found, "digests", ()), layers, also)
+        text = f"diverged at event {seq} ({recorded.kind}), {fact}"
         return DivergedError(seq, text, expected=expected, found=now)
 
 
 def digest_difference(
-    seq: int, recorded: object, found: object, layers: tuple[int, ...], what: str = "diverged at"
+    seq: int, recorded: object, found: object, layers: tuple[int, ...], also: str = ""
 ) -> DivergedError:
-    """The first layer and part whose digest differs."""
+    """The first layer and part whose digest differs; ``also`` is said after it."""
     pairs = list(zip(_pairs(recorded), _pairs(found), strict=False))
     for index, (old, new) in enumerate(pairs):
         for part, expected, now in zip(("h", "conv"), old, new, strict=True):
             if expected != now:
                 layer = layers[index] if index < len(layers) else index
-                text = f"{what} event {seq}, layer {layer}, {part}"
+                text = f"diverged at event {seq}, layer {layer}, {part}{also}"
                 return DivergedError(seq, text, layer, part, expected, now)
-    text = f"{what} event {seq}: {len(_pairs(recorded))} layers of digests recorded, {len(_pairs(found))} now"
+    text = (
+        f"diverged at event {seq}: {len(_pairs(recorded))} layers of digests recorded, {len(_pairs(found))} now{also}"
+    )
     return DivergedError(seq, text)
 
 

@@ -66,7 +66,7 @@ def fork(books: Books, event: Fork) -> None:
     changes["marks"] = child.marks[: child.prompt_len] + "." * len(event.outputs)
     changes["think"] = child.think[: child.prompt_len] + " " * len(event.outputs)
     if parent is not None:
-        changes.update(thinking=parent.thinking, rollbacks=parent.rollbacks)
+        changes.update(thinking=parent.thinking, rollbacks=parent.rollbacks, chunks=parent.chunks)
         if len(parent.tokens) == len(tokens):
             changes.update(marks=parent.marks, think=parent.think)
     books.put_request(evolve(child, **changes))

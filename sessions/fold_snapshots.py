@@ -37,11 +37,17 @@ def _put_ring(books: Books, request: RequestFact, entries: tuple[RingEntry, ...]
     books.put_request(evolve(request, ring=evolve(request.ring, entries=entries, **changes)))
 
 
+def _after(ring_slot: int, depth: int) -> int:
+    """The ring slot that follows; a ring of unknown depth (0) does not wrap."""
+    return (ring_slot + 1) % depth if depth else ring_slot + 1
+
+
 def ring_record(books: Books, event: RingRecord) -> None:
     request = books.request(event.req)
     entry = RingEntry(event.token_position, event.ring_slot, event.seq)
-    capacity = books.start.ring_depth or request.ring.capacity
-    _put_ring(books, request, (*request.ring.entries, entry), capacity=capacity, next_slot=event.next_slot)
+    depth = books.start.ring_depth
+    following = _after(event.ring_slot, depth)
+    _put_ring(books, request, (*request.ring.entries, entry), capacity=depth, next_slot=following)
     _unseal(books, Place("ring", event.slot, event.ring_slot))
 
 
@@ -62,7 +68,8 @@ def ring_truncate(books: Books, event: RingTruncate) -> None:
     for entry in request.ring.entries:
         if entry.ring_slot not in owned:
             _unseal(books, Place("ring", event.slot, entry.ring_slot))
-    _put_ring(books, request, kept, next_slot=event.next_slot)
+    following = _after(kept[-1].ring_slot, books.start.ring_depth) if kept else 0
+    _put_ring(books, request, kept, next_slot=following)
 
 
 def _ring_saved(books: Books, event: StateCopy) -> dict[str, Any]:
@@ -85,7 +92,9 @@ def _prefix_saving(books: Books, event: StateCopy) -> None:
     index = event.dst.index
     held = books.prefixes.get(index)
     blocks = held.blocks if held is not None else ()
-    fact = PrefixFact(index, event.tokens, event.key, event.origin, event.session, blocks, event.seq)
+    saver = books.requests.get(event.req)
+    chunks = saver.chunks if saver is not None else ()
+    fact = PrefixFact(index, event.tokens, event.key, event.origin, event.session, blocks, event.seq, chunks)
     books.prefixes = books.prefixes.set(index, fact)
     books.note("prefix", index)
     books.pool("prefix", len(books.prefixes))
@@ -99,7 +108,9 @@ def _prefix_saved(books: Books, event: StateCopy) -> dict[str, Any]:
 def _prefix_hitting(books: Books, event: StateCopy) -> None:
     assert isinstance(event, PrefixHit)
     if event.req >= 0:
-        books.put_request(evolve(books.request(event.req), cursor=event.tokens))
+        held = books.prefixes.get(event.src.index)
+        chunks = held.chunks if held is not None else ()
+        books.put_request(evolve(books.request(event.req), cursor=event.tokens, chunks=chunks))
     books.count("tokens.skipped", event.tokens)
     books.note("prefix", event.src.index)
 

@@ -67,7 +67,8 @@ def prefill(books: Books, event: Prefill) -> None:
     request = books.request(event.req)
     if event.req >= 0:
         round_ = evolve(request.round, phase="prefill")
-        books.put_request(evolve(request, cursor=request.cursor + event.count, round=round_))
+        chunks = (*request.chunks, (event.start, event.start + event.count)) if event.count > 0 else request.chunks
+        books.put_request(evolve(request, cursor=request.cursor + event.count, round=round_, chunks=chunks))
     books.count("tokens.prefill", event.count)
 
 
@@ -107,6 +108,8 @@ def verify(books: Books, event: Verify) -> None:
         # Rows were not told one by one.
         absorb(books, Place("live", event.slot), event, event.k, (), dirty=True)
     if event.req >= 0:
+        if event.mode == "batched":
+            books.count("verifies.batched")
         round_ = evolve(request.round, k=event.k, picks=event.picks, phase="verify")
         books.put_request(evolve(request, cursor=request.cursor + event.k, round=round_))
 

@@ -5,9 +5,9 @@ from what was absorbed, copied, zeroed and rewound, never from the ``position`` 
 nobody told stays unknown (None, -1) and nothing is concluded from it.
 
 Counters: requests, claims, forks, rounds.<mode>, outputs, decodes, tokens.prefill, tokens.skipped, drafted, verifies,
-accepted, accepted.<depth>, replayed, boundaries, watchdog.<name>, rollback.<outcome>, finish.<reason>, reads,
-copies.<kind>, bytes.<kind>, syncs, ring.evictions, prefix.misses, prefix.evictions, kv.copies, kv.rewinds, options,
-unknown.
+verifies.batched, accepted, accepted.<depth>, replayed, boundaries, watchdog.<name>, rollback.<outcome>,
+finish.<reason>, reads, copies.<kind>, bytes.<kind>, syncs, ring.evictions, prefix.misses, prefix.evictions, kv.copies,
+kv.rewinds, options, unknown.
 """
 
 from __future__ import annotations

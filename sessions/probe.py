@@ -132,7 +132,7 @@ class Probe:
         a, b = Place.from_text(src), Place.from_text(dst)
         cls, fields = self._meaning(a, b, label)
         if cls is ev.RingSave:
-            self.event(ev.RingRecord, req, slot=b.slot, ring_slot=b.index, token_position=label, next_slot=b.index + 1)
+            self.event(ev.RingRecord, req, slot=b.slot, ring_slot=b.index, token_position=label, next_slot=-1)
         self._copies += 1
         stream = "secondary" if queued else "default"
         moved = {"copy": self._copies, "parts": parts, "bytes": nbytes, "stream": stream, "landed": not queued}
@@ -141,6 +141,14 @@ class Probe:
             self._queued.append(event)
 
     save = restore
+
+    def evict(self, place: str, req: int, label: int) -> None:
+        """The ring or prefix snapshot at ``place`` cannot be found any more; tell it before the place is reused."""
+        where = Place.from_text(place)
+        if where.kind == "prefix":
+            self.event(ev.PrefixEvict, req, index=where.index, tokens=label)
+        else:
+            self.event(ev.RingEvict, req, slot=where.slot, ring_slot=where.index, token_position=label)
 
     def _meaning(self, src: Place, dst: Place, label: int) -> tuple[type[ev.StateCopy], dict[str, Any]]:
         """Which event a copy between two kinds of places is; a destination alone decides what the table does not."""

@@ -48,6 +48,7 @@ class Recorder:
         self._tensors: list[tuple[int, TensorRef, TensorData]] = []
         self._moved: list[tuple[int, int, int]] = []
         self._since_keyframe = 0
+        self.fill: Callable[[int, int], None] | None = None  # brings an engine along, to capture what was not
 
     def begin(self) -> None:
         """Switch the file to recording."""
@@ -94,6 +95,8 @@ class Recorder:
 
     def _round(self, branch: int, hi: int, action: ActionRow | None) -> None:
         lo = self._written[branch] + 1
+        if self.fill is not None:
+            self.fill(branch, hi)
         tensors = [entry for entry in self._tensors if entry[0] <= hi]
         self.store.append_round(
             branch,

@@ -21,7 +21,6 @@ from sessions.keyframes import Keyframes
 from sessions.machine import Machine
 from sessions.opening import check_engine
 from sessions.recorder import written_places
-from sessions.rows import Branch
 from sessions.stop import Cancel, Progress
 from sessions.store import Store
 
@@ -31,8 +30,9 @@ ENVIRONMENT = "environment"  # key of meta: what the numbers of a recording depe
 
 @dataclass(slots=True)
 class ReplayReport:
-    """``difference`` is None when everything agreed; ``branch`` is the one it was met on. ``compared`` says what was
-    compared. ``worst`` is the largest relative difference of a stored tensor, with its place, in tolerance mode."""
+    """``difference`` is None when everything agreed; ``branch`` is the one it was met on. ``events`` and ``digests`` of
+    ``branches`` branches were met again. ``compared`` says what was compared. ``worst`` is the largest relative
+    difference of a stored tensor, with its place, in tolerance mode."""
 
     path: str
     events: int = 0
@@ -113,15 +113,13 @@ class _Watch:
                 self._report.difference, self._report.branch = error, branch.id
                 return
             self._report.branches += 1
-            self._report.events += branch.last - branch.at
-            self._keep_leaving_points(branch)
-
-    def _keep_leaving_points(self, branch: Branch) -> None:
-        """An image at the end, from which a branch may leave."""
-        if self._machine.running is None:
-            self._machine.keep()
+            if self._machine.running is None:
+                self._machine.keep()  # a branch may leave from here
 
     def _event(self, branch: int, event: Event) -> None:
+        if event.seq <= self._history.record.branch(branch).at:
+            return  # on the way to where the branch leaves
+        self._report.events += 1
         digests = getattr(event, "digests", ())
         self._report.digests += 2 * len(digests) if isinstance(digests, tuple) else 0
         if self._tolerance is None or self._store.level != "full":

@@ -61,11 +61,9 @@ class Store(StoreReader):
                 for event in events:
                     payload = canonical(event, digests)
                     chained = chain(chained, payload)
-                    position = getattr(event, "position", -1)
+                    columns = map(_column, (event.req, event.round, getattr(event, "position", -1)))
                     state = state_digest(event) if digests else ""
-                    rows.append(
-                        (branch, event.seq, event.kind, event.req, event.round, position, payload, state, chained)
-                    )
+                    rows.append((branch, event.seq, event.kind, *columns, payload, state, chained))
                 self.connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             if action is not None:
                 self._put_action(action)
@@ -217,3 +215,8 @@ class Store(StoreReader):
     def _unkeep(self, digest: bytes) -> None:
         self.connection.execute("UPDATE blob SET refs = refs - 1 WHERE hash = ?", (digest,))
         self.connection.execute("DELETE FROM blob WHERE hash = ? AND refs <= 0", (digest,))
+
+
+def _column(value: int) -> int:
+    """A number as SQLite can hold it; the payload has the exact one."""
+    return max(-(1 << 63), min(value, (1 << 63) - 1))

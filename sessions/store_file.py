@@ -119,7 +119,7 @@ class StoreFile:
             return self._attach(self.path, "rwc" if created else "rw")
         wal = Path(f"{self.path}-wal")
         unfinished = wal.exists() and wal.stat().st_size > 0
-        if os.access(self.path.parent, os.W_OK) and os.access(self.path, os.W_OK):
+        if _writable(self.path.parent) and _writable(self.path):
             return self._attach(self.path, "ro")
         if not unfinished:
             return self._attach(self.path, "ro", immutable=True)
@@ -187,7 +187,8 @@ class StoreFile:
         try:
             if self.mode != "r":
                 with self._told():
-                    self.set_meta("closed", "1")
+                    if self.meta("closed") != "1":
+                        self.set_meta("closed", "1")
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                     connection.execute("PRAGMA journal_mode=DELETE")
         finally:
@@ -288,3 +289,7 @@ class StoreFile:
 
     def _put_meta(self, key: str, value: str) -> None:
         self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, check_sum(key, value)))
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -215,20 +215,70 @@ class Timeline(TimelineMoves):
         self._go(*here)
 
     def save_as(self, path: str | Path, level: str = "digests") -> None:
-        """Write the whole session into a new file. Raises SessionError."""
+        """Write the whole session into a new file.
+
+        Raises:
+            SessionError: it cannot be written.
+            NotAvailable, DivergedError: level ``full`` without an engine, or the engine does something else now.
+        """
         self._leave()
-        with Store(path, "x", level=level, meta={**self.meta, "level": level}) as store:
-            recorder = Recorder(store, self.history)
-            recorder.begin()
-            recorder.retry()
-            for note in self._notebook.notes:
-                recorder.note(note)
-            for branch, seq, text in self._notebook.commands:
-                recorder.command(branch, seq, text)
-            for branch, seq in self.keyframes.keys:
-                recorder.keyframe(branch, seq, "spaced" if seq > 1 else "start", self.keyframes.image((branch, seq)))
-            if recorder.trouble is not None:
-                raise SessionError(path, recorder.trouble, "to write the session", "Remove the incomplete file.")
+        target = Path(path)
+        if target.exists():
+            raise SessionError(target, "a file", "a new name", "Choose another name or remove the file.")
+        part = target.with_name(target.name + ".part")
+        part.unlink(missing_ok=True)
+        try:
+            with Store(part, "x", level=level, meta=self.meta) as store:
+                self._write_all(store)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _write_all(self, store: Store) -> None:
+        recorder = Recorder(store, self.history)
+        recorder.begin()
+        if store.level == "full":
+            self._fill(recorder)
+        recorder.retry()
+        for note in self._notebook.notes:
+            recorder.note(note)
+        for branch, seq, text in self._notebook.commands:
+            recorder.command(branch, seq, text)
+        for branch, seq in self.keyframes.keys:
+            recorder.keyframe(branch, seq, "spaced" if seq > 1 else "start", self.keyframes.image((branch, seq)))
+        if recorder.trouble is not None:
+            raise SessionError(store.path, recorder.trouble, "to write the whole session", "Choose another place.")
+
+    def _fill(self, recorder: Recorder) -> None:
+        """Let an engine do everything again while it is written, to get at the tensors."""
+        machine = self._tensors.at(0, 1)
+
+        def capture(branch: int, event: Event) -> None:
+            if event.seq > recorder.written(branch):
+                recorder.capture(event, machine.read)
+
+        def fill(branch: int, hi: int) -> None:
+            machine.watch = capture
+            try:
+                machine.goto(branch, hi)
+            finally:
+                machine.watch = None
+
+        recorder.fill = fill
+
+    def flush(self) -> None:
+        """Acknowledge what is half done too, so that another program may read the file now."""
+        if self._recorder is not None and self._tensors.edge is not None:
+            self._leave()
+            self._recorder.write(self._tensors.edge.branch)
+
+    def pack(self, path: str | Path) -> None:
+        """One clean session file with all of this. Raises SessionError."""
+        self.flush()
+        if self._store is not None and self.trouble is None:
+            self._store.pack(path)
+        else:
+            self.save_as(path)
 
     def retry_recording(self) -> str | None:
         """Write what is missing after recording stopped; the new trouble, or None."""
@@ -251,7 +301,7 @@ class Timeline(TimelineMoves):
             edge.leave()
             recorder.retry()
             edge.keep("end")
-        if recorder is not None:
+        if recorder is not None and self.jumps.to_text() != (store.meta(JUMPS_KEY) or "[]"):
             recorder.meta(JUMPS_KEY, self.jumps.to_text())
         if recorder is not None and recorder.trouble is not None:
             store.abandon()

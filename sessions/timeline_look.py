@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from engine.events import Computation, Decision, EnginePort, Event, Start, StateData, TensorData, TensorRef
 from sessions.divergence import Comparison
@@ -99,6 +100,11 @@ class TimelineLook:
     def trouble(self) -> str | None:
         """Why recording stopped, if it did."""
         return self._recorder.trouble if self._recorder is not None else None
+
+    @property
+    def path(self) -> Path | None:
+        """The session file, when there is one."""
+        return self._store.path if self._store is not None else None
 
     @property
     def branches(self) -> list[Branch]:

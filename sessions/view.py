@@ -98,7 +98,8 @@ class RequestFact:
     has one letter for each: p prompt, . plain, a accepted draft, b bonus or correction, i injected; upper case when the
     token is a boundary outside thinking (N for a plain one). ``think`` holds t where the request was inside thinking
     after the token, space otherwise. ``status``: queued, running, finished. ``rejected`` are the drafts the last round
-    threw away.
+    threw away. ``chunks`` are the (start, end) spans of tokens absorbed as prefill chunks, those of the snapshot it
+    began from included: all other tokens were absorbed one by one, or in verify rows.
     """
 
     req: int
@@ -125,6 +126,7 @@ class RequestFact:
     max_tokens: int = 0
     last_rollback: int = 0
     session: int = 0
+    chunks: tuple[tuple[int, int], ...] = ()
 
     @property
     def outputs(self) -> int:
@@ -154,7 +156,7 @@ class PoolFact:
 
 @dataclass(frozen=True)
 class PrefixFact:
-    """One cached snapshot and the blocks it holds."""
+    """One cached snapshot, the blocks it holds, and the prefill chunks its tokens were absorbed in."""
 
     index: int
     tokens: int
@@ -163,6 +165,7 @@ class PrefixFact:
     session: int = 0
     blocks: tuple[int, ...] = ()
     saved: int = 0
+    chunks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,16 @@ def chunked_delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor,
 
 def _chunk(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, lower: Tensor) -> Tensor:
     n = q.shape[1]
-    total = g.cumsum(1)
+    # fp64: differences of long sums lose the small decays after a large one
+    total = g.double().cumsum(1)
     # e^{G_i - G_j} for j <= i, 0 above the diagonal
-    decay = (total[:, :, None] - total[:, None, :]).masked_fill(~lower[:n, :n], float("-inf")).exp()
-    since_start = total.exp()[..., None]
+    decay = (total[:, :, None] - total[:, None, :]).float().masked_fill(~lower[:n, :n], float("-inf")).exp()
+    since_start = total.float().exp()[..., None]
     system = torch.bmm(k, k.transpose(1, 2)) * decay * beta[..., None]
     right = (v - torch.bmm(k, state) * since_start) * beta[..., None]
     # unitriangular: the solver takes the diagonal as 1 and ignores what is stored there
     delta = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
     out = torch.bmm(q, state) * since_start + torch.bmm(torch.bmm(q, k.transpose(1, 2)) * decay, delta)
-    to_end = (total[:, -1:] - total).exp()[..., None]
+    to_end = (total[:, -1:] - total).float().exp()[..., None]
     state.mul_(since_start[:, -1:]).baddbmm_((k * to_end).transpose(1, 2), delta)
     return out

@@ -59,7 +59,7 @@ class Flat:
         return self.dtype not in EXACT_IN_FLOAT32
 
     def decoded(self, lo: int, hi: int, out: Floats) -> Floats:
-        """Elements ``lo`` to ``hi`` as ``out.dtype``: a view where no conversion is needed, else written into ``out``."""
+        """Elements ``lo`` to ``hi`` as ``out.dtype``: a view, or written to ``out`` if converted."""
         part = self.values[lo:hi]
         if self.dtype == "bfloat16":
             room = out[: hi - lo]

@@ -62,7 +62,10 @@ class Case:
         only = {line.h.only for line in self.profile if line.h.only}
         if only:
             flags.append(f"found h holds only {' or '.join(sorted(only))} values")
-        return tuple(flags)
+        stored = {
+            f"{part} stored as {text}" for line in self.profile for part in self.has if (text := line.part(part).dtypes)
+        }
+        return (*flags, *sorted(stored))
 
     @property
     def partial(self) -> bool:

@@ -6,7 +6,7 @@ from statistics import median
 
 from inspector.analysis.case import Case
 from inspector.analysis.kinds import Verdict, numbers
-from inspector.analysis.profile import PartError
+from inspector.analysis.profile import LayerError, PartError
 
 # Errors of one round trip of h through a dtype (engines.md C.4), and the spread over layers that still counts as flat.
 DRIFT = {"bfloat16": 1.7e-3, "float16": 2.1e-4}
@@ -29,7 +29,15 @@ def nonfinite(case: Case) -> Verdict | None:
 def bitwise(case: Case) -> Verdict | None:
     if not all(line.h.equal and line.conv.equal for line in case.profile):
         return None
-    return Verdict("bitwise", f"h and conv of all {len(case.profile)} layers are bit-equal")
+    parts = " and ".join(part for part in ("h", "conv") if case.has[part])
+    how = (
+        "equal in value, and stored in different dtypes" if any(_mixed(line) for line in case.profile) else "bit-equal"
+    )
+    return Verdict("bitwise", f"{parts} of all {len(case.profile)} layers are {how}")
+
+
+def _mixed(line: LayerError) -> bool:
+    return bool(line.h.dtypes or line.conv.dtypes)
 
 
 def zero(case: Case) -> Verdict | None:

@@ -43,17 +43,20 @@ def _h_alone(case: Case, layers: tuple[int, ...]) -> Verdict:
         return drift
     lines = case.lines(layers)
     errors = [line.h.error for line in lines]
-    over = max(line.h.error / case.limit(line.layer, "h") for line in lines)
+    over = max(line.h.error / case.floor.limit(line.layer, "h") for line in lines)
     text = (
         f"h of layers {numbers(layers)} is off by {min(errors):.2g} to {max(errors):.2g} while conv agrees within "
         f"{max(line.conv.error for line in lines):.1e}"
     )
     if not case.has["conv"]:
-        text = f"h of layers {numbers(layers)} is off by {min(errors):.2g} to {max(errors):.2g}; no conv was given to pair it with"
+        text = f"h of layers {numbers(layers)} is off by {min(errors):.2g} to {max(errors):.2g}; no conv was given"
         return Verdict("unknown", text, "h", layers, confidence=0.3)
     if case.profile[0].repeats:
         text += "; but the window of the first layer repeats itself and cannot tell positions apart"
         return Verdict("stale_h", text, "h", layers, confidence=0.4)
+    if over <= 1.0:
+        text += ": bit-equal windows rule out rounding of activations, yet it is small; another kernel?"
+        return Verdict("unknown", text, "h", layers, confidence=0.3)
     if over < 2.0:
         return Verdict("unknown", f"{text}: only just beyond {case.floor.source}", "h", layers, confidence=0.3)
     return Verdict("stale_h", f"{text}: h did not move with conv", "h", layers, confidence=0.8)
@@ -86,6 +89,9 @@ def _both(case: Case, layers: tuple[int, ...], off_h: tuple[int, ...], off_conv:
     h_range = f"h error {min(line.h.error for line in lines):.2g} to {max(line.h.error for line in lines):.2g}"
     if tokens is not None:
         return Verdict("wrong_position", f"{shifted}; {h_range}", "h+conv", layers, tokens=tokens, confidence=0.9)
+    drift = flat_drift(case, within=False)
+    if drift is not None:
+        return drift
     first = layers[0]
     if first in off_h and first not in off_conv:
         text = f"in layer {first} h is off and conv is right; deeper layers inherit the error ({h_range})"

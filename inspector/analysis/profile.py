@@ -57,7 +57,7 @@ class PartError:
     """Found against expected, one part of one layer. ``error`` is Frobenius, relative to expected; ``heads`` the same
     per head (conv: one entry); ``unlike`` is 1 - cosine per head: 0 same direction, 1 unrelated. ``cast``: found is
     exactly expected after a round trip through that dtype. ``only``: found, not expected, has but values of that dtype.
-    ``transposed``: error against the transpose, when it was worth a look."""
+    ``transposed``: error against the transpose, when it was worth a look. ``dtypes``: both, when they differ."""
 
     error: float
     equal: bool
@@ -70,6 +70,7 @@ class PartError:
     cast: str = ""
     only: str = ""
     transposed: float = float("inf")
+    dtypes: str = ""
 
 
 ABSENT = PartError(0.0, True)
@@ -87,8 +88,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class LayerError:
-    """One line of the profile. ``columns`` holds the relative error of each conv column, oldest first; ``repeats`` is set
-    when the expected window equals itself shifted: the same tokens again and again, which hides a shift."""
+    """One line of the profile. ``columns`` holds the relative error of each conv column, oldest first; ``repeats`` is
+    set when the expected window equals itself shifted: the same tokens again and again, which hides a shift."""
 
     layer: int
     h: PartError
@@ -165,10 +166,14 @@ def _h_error(a: Tensor | None, b: Tensor | None) -> PartError:
 
 def _part_error(a: Tensor, b: Tensor, turn: bool = False) -> PartError:
     """Errors of one part; dtype and transposition are looked into only where there is a difference."""
+    same = same_bits(a, b)
+    if same and np.isfinite(np.add.reduce(as_floats(a).reshape(-1))):
+        return PartError(0.0, True)
     sums = moments(a, b)
     norms = np.sqrt(sums.aa) * np.sqrt(sums.bb)
     cosines = np.divide((sums.aa + sums.bb - sums.dd) / 2.0, norms, out=np.zeros_like(norms), where=norms > 0.0)
-    equal = same_bits(a, b) or (flat(a).dtype != flat(b).dtype and not sums.dd.any() and not sums.bad_a + sums.bad_b)
+    stored = (flat(a).dtype, flat(b).dtype)
+    equal = same or (stored[0] != stored[1] and not sums.dd.any() and not sums.bad_a + sums.bad_b)
     bad = sums.bad_a + sums.bad_b > 0
     kind = "" if equal or bad else next((name for name in LOW_DTYPES if is_cast(a, b, name)), "")
     only = "" if equal or bad else next((d for d in LOW_DTYPES if fits(a, d) and not fits(b, d)), "")
@@ -190,6 +195,7 @@ def _part_error(a: Tensor, b: Tensor, turn: bool = False) -> PartError:
         cast=kind,
         only=only if sums.aa.any() else "",
         transposed=crossed,
+        dtypes=f"{stored[0]} against {stored[1]}" if stored[0] != stored[1] else "",
     )
 
 

@@ -32,6 +32,8 @@ def rounding(case: Case) -> Verdict | None:
         f"h error starts at {first:.1e} in layer {case.profile[0].layer} and {shape} {top:.1e}, conv is within "
         f"{conv:.1e}: {'a little beyond' if excused else 'inside'} {case.floor.source}"
     )
+    if top == conv == 0.0:
+        text = "all values are equal, but not bit for bit: signs of zeros differ"
     if label:
         text += f"; found equals {label} bit for bit"
     confidence = 0.6 if excused else 0.95 if case.floor.measured else 0.8

@@ -60,7 +60,7 @@ class Shift:
         n = self.best.tokens
         if n == 0:
             return f"{found} and {expected} are at the same position"
-        mine, other = (self.kernel - 1, self.kernel - 1 - n) if n > 0 else (self.kernel - 1 + n, self.kernel - 1)
+        mine, other = (self.kernel - 1, self.kernel - 1 - n) if n > 0 else (0, -n)
         return f"{found}[{_time(mine)}] == {expected}[{_time(other)}]: {ahead(n)}"
 
 

@@ -74,7 +74,7 @@ def request_line(view: LedgerView, request: RequestFact) -> str:
     if live is not None:
         parts.append(f"position {positions(live)}" + _flags(live))
         for name, value in zip(("h", "conv"), skews(view, request), strict=True):
-            if value and not request.round.open:
+            if value and not request.round.open and not live.queued:
                 parts.append(f"skew {name}-cursor {value:+d}")
     if request.outputs:
         parts.append(f"pending {token_text(view, request.pending)}")

@@ -134,7 +134,11 @@ def skews(view: LedgerView, request: RequestFact) -> tuple[int | None, int | Non
 
 
 def skew(view: LedgerView, request: RequestFact) -> int | None:
-    """The one of :func:`skews` that is further from 0; 0 when h, conv and cursor agree."""
+    """The one of :func:`skews` that is further from 0; 0 when h, conv and cursor agree; None while a copy into live
+    waits on the secondary stream, for then live is about to change."""
+    live = view.live(request.req)
+    if live is not None and live.queued:
+        return None
     known = [value for value in skews(view, request) if value is not None]
     return max(known, key=abs) if known else None
 
@@ -172,7 +176,10 @@ REQUEST: dict[str, tuple[str, Getter]] = {
     "conv_position": ("tokens absorbed by conv of live", _live("conv_position")),
     "h_skew": ("h_position - cursor", lambda r, scope: skews(scope.view, r)[0]),
     "conv_skew": ("conv_position - cursor", lambda r, scope: skews(scope.view, r)[1]),
-    "skew": ("h_skew or conv_skew, the one further from 0", lambda r, scope: skew(scope.view, r)),
+    "skew": (
+        "h_skew or conv_skew, the one further from 0; none while a copy into live is queued",
+        lambda r, scope: skew(scope.view, r),
+    ),
     "dirty": ("live holds rejected drafts (between verify and commit)", _live("dirty")),
     "pending": ("id of the pending input token", _of_request("pending")),
     "text": ("the outputs as text", lambda r, scope: request_text(scope.view, r)),

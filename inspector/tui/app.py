@@ -31,13 +31,14 @@ from inspector.tui.panes.output import OutputPane
 from inspector.tui.panes.tensors import TensorsPane
 from inspector.tui.ports import Opener, Options
 from inspector.tui.requests import Requests
+from inspector.tui.screens.actions import quote
 from inspector.tui.screens.loading import LoadingScreen
 from inspector.tui.screens.main import MainScreen
 from inspector.tui.settings import Memory, settings_folder
 from inspector.tui.themes import PALETTES, Styles, textual_theme
 from inspector.tui.worker import Worker
 
-BIG_ANSWER = 2
+ONE_LINE = 1
 
 
 class InspectorApp(Requests, App[int]):
@@ -64,7 +65,7 @@ class InspectorApp(Requests, App[int]):
         self.model_name = name
         self.frame = Frame()
         self.worker = Worker(opener, self.post_message)
-        self.role_styles = Styles(PALETTES[self.options.theme or chosen.theme])
+        self.role_styles = Styles(PALETTES[self.options.theme or chosen.theme], self.no_color)
         for palette in PALETTES.values():
             self.register_theme(textual_theme(palette))
         self.theme = self.options.theme or chosen.theme
@@ -137,7 +138,12 @@ class InspectorApp(Requests, App[int]):
 
     def _begin(self) -> None:
         self.looked_at(self.main.visible_panes())
-        for line in self.options.commands:
+        options = self.options
+        if options.prompt:
+            self.worker.submit(f"new {quote(options.prompt)}", quiet=True)
+        if options.script:
+            self.worker.submit(f"source {quote(options.script)}")
+        for line in options.commands:
             self.worker.submit(line, quiet=True)
 
     @on(FrameReady)
@@ -160,7 +166,7 @@ class InspectorApp(Requests, App[int]):
         moved = message.quiet and message.status != "error"
         if lines and not moved:
             output.add(message.line, message.lines, message.status in ("ok", "quit"))
-        if len(lines) > BIG_ANSWER and not moved and not self.movement(message.line):
+        if len(lines) > ONE_LINE and not moved and not self.movement(message.line):
             output.add_class("open")
             output.focus()
 
@@ -201,7 +207,7 @@ class InspectorApp(Requests, App[int]):
 
     def set_theme(self, name: str) -> None:
         """Another palette, remembered."""
-        self.role_styles = Styles(PALETTES[name])
+        self.role_styles = Styles(PALETTES[name], self.no_color)
         self.theme = name
         if self.is_open:
             self.main.recolour(self.role_styles)
@@ -224,7 +230,8 @@ def run_app(source: str | None, options: Options | None = None) -> int:
 
     Returns the exit status: 0; 2 without a terminal; 3 when the source cannot be opened (its text goes to stderr).
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual draws on standard error, so that one counts too
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         print(
             "metrale-inspect: the screen needs a terminal, and input or output is none here. "
             'Use "metrale-inspect batch -x FILE", "run" or "check" instead.',

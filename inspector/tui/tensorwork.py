@@ -63,13 +63,19 @@ def row(layer: int, part: str, found: TensorData, expected: TensorData | None, j
     except (TensorError, ValueError):
         return TensorRow(layer, part, found.shape, rms, low, high, None, None, False, flags or "shape")
     worst = float(np.nanmax(gap)) if gap.size else 0.0
-    return TensorRow(layer, part, found.shape, rms, low, high, worst, rel, False, flags or ("" if within or not judged else "NO"))
+    return TensorRow(
+        layer, part, found.shape, rms, low, high, worst, rel, False, flags or ("" if within or not judged else "NO")
+    )
 
 
 def changes(rows: list[TensorRow]) -> str:
     """How much changed since the stop before."""
     moved = sum(not row.same for row in rows)
-    return f"{moved} of {len(rows)} tensors changed since the last stop" if moved else "nothing changed since the last stop"
+    return (
+        f"{moved} of {len(rows)} tensors changed since the last stop"
+        if moved
+        else "nothing changed since the last stop"
+    )
 
 
 def verdict(rows: list[TensorRow]) -> str:

@@ -204,6 +204,9 @@ _ROLES: dict[str, tuple[str, str, str]] = {
     "dense": ("text", "", ""),
 }
 
+# what stands back when there is no colour
+_BACK = frozenset({"dim", "faint", "head", "rule", "rule-live", "prompt"})
+
 # modifiers that may follow a role after a dot: "accepted.row" is an accepted token on the selected row
 _MODIFIERS: dict[str, tuple[str, str]] = {
     "row": ("raised", ""),
@@ -215,10 +218,12 @@ _MODIFIERS: dict[str, tuple[str, str]] = {
 
 
 class Styles:
-    """Role names to Rich styles for one palette; combined roles are worked out once."""
+    """Role names to Rich styles for one palette; combined roles are worked out once. ``mono``: no colour at all, a
+    ground becomes reverse video and what stands back becomes dim."""
 
-    def __init__(self, palette: Palette) -> None:
+    def __init__(self, palette: Palette, mono: bool = False) -> None:
         self.palette = palette
+        self.mono = mono
         self._known: dict[str, Style] = {}
         self.base = Style(color=palette.text, bgcolor=palette.panel)
 
@@ -230,6 +235,16 @@ class Styles:
         return found
 
     def _make(self, role: str) -> Style:
+        return self._plain(role) if self.mono else self._coloured(role)
+
+    def _plain(self, role: str) -> Style:
+        name, *modifiers = role.split(".")
+        _, ground, attributes = _ROLES.get(name, ("", "", "bold" if name == "owner" else ""))
+        words = [attributes, "reverse" if ground else "", "dim" if name in _BACK else ""]
+        words += ["reverse" if modifier == "row" else _MODIFIERS.get(modifier, ("", ""))[1] for modifier in modifiers]
+        return Style.parse(" ".join(word for word in words if word) or "none")
+
+    def _coloured(self, role: str) -> Style:
         name, *modifiers = role.split(".")
         style = self.base
         if name in ("rule-history", "rule-branch"):

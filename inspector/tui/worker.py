@@ -279,6 +279,8 @@ def _tell(framer: Framer, result: Any) -> None:
     elif result.stop is not None:
         reason = result.stop.reason
         text = lines[0] if lines else result.stop.text
+        if reason == "cancelled":
+            text = f"paused at event {result.stop.seq:,}"
         framer.stop, framer.stop_kind = text.strip(), KINDS.get(reason, "step")
     elif len(lines) == 1:
         framer.stop, framer.stop_kind = lines[0].strip(), "note"

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import fields
 from pathlib import Path
 
-from sessions.errors import NotAvailable
 from sessions.exporters.atomic import atomic
 from sessions.finding import Finding
+from sessions.invariants import check_all
 from sessions.meta import CONFIG, MODEL
 from sessions.timeline import Timeline
 from sessions.view import LedgerView
@@ -100,13 +99,11 @@ def write(timeline: Timeline, path: str | Path, seq: int | None = None, finding:
 
 def _finding_test(timeline: Timeline, finding: Finding) -> str:
     values = ",\n".join(f"    {field.name}={getattr(finding, field.name)!r}" for field in fields(finding))
-    seen = (
-        finding in timeline.history.check(timeline.checker, timeline.branch) if timeline.checker is not None else False
-    )
+    seen = finding in check_all(timeline.events(1, finding.seq))
     # what no invariant over the ledger finds again (golden, diverged) is asserted from the record
     source = "check_all(timeline.events(1, EVENT, BRANCH))" if seen else "timeline.findings(EVENT, EVENT, BRANCH)"
-    text = FINDING.format(fields=values + ",", name=re.sub(r"\W+", "_", finding.name), source=source)
-    return text
+    name = re.sub(r"\W+", "_", finding.name)
+    return FINDING.format(fields=values + ",", name=name, source=source)
 
 
 def _facts_test(view: LedgerView, seq: int) -> str:
@@ -125,17 +122,10 @@ def _beside(timeline: Timeline, target: Path) -> Path:
         timeline.flush()
         return here
     session = target.with_suffix(".mtl")
-    if timeline.source == "recording" and here is not None and not timeline.can_act:
-        shutil.copyfile(here, session)
-        return session
-    session.unlink(missing_ok=True)
-    timeline.save_as(session)
+    timeline.pack(session)
     return session
 
 
 def _safe(text: str) -> str:
     """Text that cannot end a docstring."""
     return text.replace("\\", "/").replace('"', "'").replace("\n", " ")
-
-
-__all__ = ["NotAvailable", "write"]

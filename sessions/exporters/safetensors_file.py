@@ -1,14 +1,18 @@
-"""The states of one instant as a safetensors file: ``PLACE/layer.N/PART``, such as ``live:0/layer.3/h``."""
+"""The states of one instant as a safetensors file: ``PLACE/layer.N/PART``, such as ``live:0/layer.3/h``.
+
+numpy has no bfloat16: such tensors are written as their 16-bit words, and the metadata names them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
-import safetensors
+import numpy as np
+from safetensors.numpy import save_file
 
 from engine.events import TensorData, TensorRef
-from sessions.errors import NotAvailable, SessionError
+from sessions.errors import NotAvailable
 from sessions.exporters.atomic import atomic
 from sessions.timeline import Timeline
 
@@ -56,14 +60,13 @@ def write(timeline: Timeline, path: str | Path, seq: int | None = None, branch: 
     metadata = {
         "event": str(seq), "model": view.start.model, "fingerprint": view.start.fingerprint,
         "layout": view.start.layout, "places": json.dumps(facts, sort_keys=True),
+        "bfloat16": json.dumps(sorted(name for name, data in tensors.items() if data.dtype == "bfloat16")),
     }  # fmt: skip
-    plain = {
-        name: {"dtype": data.dtype, "shape": list(data.shape), "data": data.raw}
-        for name, data in sorted(tensors.items())
-    }
     with atomic(path) as part:
-        try:
-            safetensors.serialize_file(plain, str(part), metadata)
-        except safetensors.SafetensorError as error:
-            raise SessionError(path, str(error), "tensors that can be written", "Choose another instant.") from error
+        save_file({name: _array(data) for name, data in sorted(tensors.items())}, part, metadata)
     return len(tensors)
+
+
+def _array(data: TensorData) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(np.uint16 if data.dtype == "bfloat16" else data.dtype)
+    return np.frombuffer(data.raw, dtype).reshape(data.shape)

@@ -97,7 +97,7 @@ def ring_save(b: Builder, call: Call) -> None:
         b.put(RingEvict, sequence.req, slot=sequence.slot, ring_slot=entry[1], token_position=entry[0])
     sequence.ring.append((position, index))
     at: dict[str, Any] = {"token_position": position}
-    b.put(RingRecord, sequence.req, slot=sequence.slot, ring_slot=index, next_slot=index + 1, **at)
+    b.put(RingRecord, sequence.req, slot=sequence.slot, ring_slot=index, next_slot=-1, **at)
     b.copy(RingSave, sequence, place_of(sequence, "live"), place_of(sequence, "ring", index), queued=False, **at)
 
 
@@ -118,7 +118,7 @@ def ring_restore(b: Builder, call: Call) -> None:
         slot=sequence.slot,
         keep_len=keep,
         dropped=dropped,
-        next_slot=sequence.ring[-1][1] + 1,
+        next_slot=-1,
     )
     gone = len(sequence.outputs) - keep
     b.rewind(sequence, sequence.prompt_len + keep - 1)
@@ -163,7 +163,9 @@ def free_sequence(b: Builder, call: Call) -> None:
     sequence, blocks = b.at_length(call.note()), call.number("blocks")
     if b.total:
         b.reserve(sequence, blocks - len(sequence.blocks))
-    if b.releasing == "finish":
+    if b.releasing != "finish":
+        b.end(sequence)
+    else:
         told = b.index.served.get(sequence.req)
         b.put(Finish, sequence.req, reason=told.reason if told else "", guard=told.guard if told else "")
     b.releasing = "finish"

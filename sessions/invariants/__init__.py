@@ -13,14 +13,18 @@ from collections.abc import Iterable
 
 from engine.events import Event
 from sessions.finding import Finding
-from sessions.invariants import claims, copies, ownership, pools, positions, ring, snapshots
+from sessions.invariants import claims, copies, inputs, ownership, pools, positions, ring, snapshots
 from sessions.invariants.base import INVARIANTS, Check, Invariant
 from sessions.ledger import Ledger
 from sessions.view import LedgerView
 
 __all__ = ["INVARIANTS", "ORACLES", "Checker", "Invariant", "check_all", "explain"]
 
-_MODULES = (positions, snapshots, copies, ownership, pools, ring, claims)
+_MODULES = (positions, snapshots, copies, ownership, pools, ring, claims, inputs)
+_RANK = {module.__name__: rank for rank, module in enumerate(_MODULES)}
+for _name in sorted(INVARIANTS, key=lambda name: _RANK[INVARIANTS[name].check.__module__]):
+    # Checked and listed in this order, whatever the order of the imports: what went wrong before what was believed.
+    INVARIANTS[_name] = INVARIANTS.pop(_name)
 
 ORACLES: dict[str, Invariant] = {
     name: Invariant(name, sentence, cause, (), lambda before, event, after: ())

@@ -120,7 +120,7 @@ def _rewind(before: LedgerView, event: KvRewind, after: LedgerView) -> Iterable[
 
 def _recorded(before: LedgerView, event: RingRecord, after: LedgerView) -> Iterable[Claim]:
     capacity = after.start.ring_depth
-    if capacity:
+    if capacity and event.next_slot >= 0:
         yield f"next ring slot of r{event.req}", event.next_slot, (event.ring_slot + 1) % capacity
 
 
@@ -132,7 +132,8 @@ def _truncated(before: LedgerView, event: RingTruncate, after: LedgerView) -> It
     gone = tuple(e.token_position for e in request.ring.entries if e.token_position > event.keep_len)
     yield f"ring entries of r{event.req} dropped", event.dropped, gone
     expected = (kept[-1].ring_slot + 1) % capacity if kept else 0
-    yield f"next ring slot of r{event.req}", event.next_slot, expected
+    if event.next_slot >= 0:
+        yield f"next ring slot of r{event.req}", event.next_slot, expected
 
 
 def _emitted(before: LedgerView, event: Emit, after: LedgerView) -> Iterable[Claim]:

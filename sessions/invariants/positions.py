@@ -99,7 +99,7 @@ def accept_length(before: LedgerView, event: RoundEnd, after: LedgerView) -> Ite
     if request is None or request.status == "finished" or request.slot < 0:
         return OK
     told = request.round
-    if not told.rows or not told.accepted or request.last_rollback > told.first:
+    if not told.rows or not told.accepted or told.base < 0 or request.last_rollback > told.first:
         return OK
     expected = told.base + told.accepted
     if request.cursor == expected:

@@ -24,7 +24,7 @@ from inspector.commands.errors import CommandError, UsageError
 from inspector.commands.groups.common import act, answer, finish_round, run_to_decision, stop_result
 from inspector.commands.parser import Words
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
-from inspector.text import visible
+from inspector.text import chat, visible
 
 LIVE = ("live", "past")
 ON_REQUEST = ("live", "past", "request")
@@ -85,6 +85,7 @@ def register(registry: Registry) -> None:
         Arg("top-p", "float", "1 takes all", option=True, default=1.0),
         Arg("drafter", "choice", "mtp, lookup, none", option=True, default="", choices=("mtp", "lookup", "none")),
         Arg("session", "count", "prefix snapshots of its session may be used", option=True, default=0),
+        Arg("chat", "flag", "the prompt is a user's turn: put it into the chat form", option=True, default=False),
         Arg("streaming", "flag", "outputs cannot be taken back", option=True, default=False),
         Arg("ignore-eos", "flag", "go on after an end token", option=True, default=False),
         needs=LIVE, example='new "The ring holds" max=40',
@@ -171,7 +172,8 @@ def _restore(ctx: Context, args: Args) -> Result:
 
 def _new(ctx: Context, args: Args) -> Result:
     debugger = ctx.debugger
-    prompt = parse_tokens(args["prompt"], debugger.timeline.tokens, bare=True)
+    encode = debugger.timeline.tokens
+    prompt = parse_tokens(args["prompt"], (lambda text: encode(chat(text))) if args["chat"] else encode, bare=True)
     before = set(debugger.view.requests.keys())
     stop = act(
         ctx,

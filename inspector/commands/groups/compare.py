@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.events import Place, TensorData
 from inspector.commands.errors import CommandError
+from inspector.commands.golden import golden_of
 from inspector.commands.groups.tensors import PARTS, layers_of, parts_of, read
 from inspector.commands.places import Base, PlaceSpec
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
@@ -32,6 +33,14 @@ class Side:
 # Computed bases: a name of places.COMPUTED -> how its side is made. Others add theirs here.
 Make = Callable[[Context, PlaceSpec, Place, "Instant"], Side]
 BASES: dict[str, Make] = {}
+
+
+def _golden(ctx: Context, spec: PlaceSpec, place: Place, instant: Instant) -> Side:
+    state = golden_of(ctx.debugger, place, instant)
+    return Side(f"golden ({plural(state.data.tokens, 'token')})", str(state.data.tokens), state.tensor)
+
+
+BASES["golden"] = _golden
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +171,14 @@ def compare(
     return StateDiff(found.label, expected.label, tuple(rows), shift)
 
 
+def _stands(side: Side) -> str:
+    return "never written" if side.position == "-" else f"position {side.position}"
+
+
 def _report(
     ctx: Context, result: StateDiff, found: Side, expected: Side, everything: bool, tolerance: float | None, exact: bool
 ) -> bool:
-    ctx.say(f"found {found.label}, position {found.position}; expected {expected.label}, position {expected.position}")
+    ctx.say(f"found {found.label}, {_stands(found)}; expected {expected.label}, {_stands(expected)}")
     shown = [row for row in result.rows if everything or not row.equal]
     cells = []
     for row in shown:

@@ -38,7 +38,7 @@ Enter on an entry rolls back to it (asks first); D diffs live against it; x look
         ring = request.ring
         title: Line = ((f"r{request.req}", owner_role(request.req)),)
         if ring.capacity == 0:
-            why = "off: a speculative request takes no boundary snapshots" if frame.view.start.k > 1 else "off"
+            why = "off: speculation takes no snapshots" if frame.view.start.k > 1 else "off"
             return Content(title, (("0 slots", "dim"),), rows=(Row(((f"  {why}", "faint"),)),))
         title = (*title, (f"  {len(ring.entries)}/{ring.capacity}", "dim"))
         note: Line = ((f"{ring.evictions} evicted", "dim"),) if ring.evictions else ()

@@ -148,6 +148,12 @@ class MainScreen(Actions, Screen[None]):
         self.fit(event.size.width, event.size.height)
         if self.is_mounted:
             self.apply_keymap()
+            self.call_after_refresh(self._keep_focus)
+
+    def _keep_focus(self) -> None:
+        """A pane that was hidden by a tiny terminal loses the focus: give it back."""
+        if self.focused is None and (pane := self.query_one(f"#{self.active}", Pane)).display:
+            pane.focus()
 
     @property
     def narrow(self) -> bool:

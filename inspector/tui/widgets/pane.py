@@ -255,7 +255,8 @@ class Pane(Widget, can_focus=True):
 
     def text(self) -> str:
         """Everything shown, as plain text."""
-        content = self.content
+        cells, rows = self.inner
+        content = self.build(self.view, max(cells, 40), max(rows, 4))
         lines = [*content.head, *(row.spans for row in content.rows), *content.foot]
         return "\n".join(plain(line).rstrip() for line in lines)
 
