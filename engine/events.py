@@ -887,7 +887,7 @@ class Columns(Computation):
 class Rerun(Computation):
     """Run ``tokens`` on a copy of the state at ``place`` and of the KV of ``req`` below ``position``: ``form`` steps
     (one by one), rows (all at once, as a batched verify), prefill (as one chunk), replay (the recorded inputs of the
-    last verify again; replay mode only). One :class:`StateData` after each token; rows and prefill give only the last.
+    last verify again; replay mode only). One :class:`StateData` after each token; prefill gives only the last.
     ``empty``: begin from an all-zero state instead of the one at ``place``."""
 
     kind: ClassVar[str] = "rerun"

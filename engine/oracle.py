@@ -107,8 +107,7 @@ class Oracle:
         scratch = self._copied(asked)
         end = asked.position + len(tokens)
         if asked.form == "rows":
-            rows = self._model.verify(tokens, scratch.pool, 0, scratch.table, asked.position, steps=False)
-            return (self._states(scratch.pool, end, rows.logits[-1]),)
+            return tuple(self._rows(asked, scratch, tokens))
         if asked.form == "prefill":
             rows = self._model.prefill(tokens, scratch.pool, 0, scratch.table, asked.position)
             return (self._states(scratch.pool, end, rows.logits[-1]),)
@@ -163,6 +162,21 @@ class Oracle:
                 scratch.table.write(layer, 0, k, v)
         return scratch
 
+    def _rows(self, asked: Rerun, scratch: _Scratch, tokens: list[int]) -> Iterator[StateData]:
+        if not 0 < len(tokens) <= self._rt.config.k:
+            raise EngineRefusal(f"1 to {self._rt.config.k} rows can be verified at once, not {len(tokens)}")
+        rows = self._model.verify(tokens, scratch.pool, 0, scratch.table, asked.position, steps=len(tokens) > 1)
+        layers, ordinals = self._model.geometry.recurrent_layers, range(self._model.geometry.layers)
+        for row in range(len(tokens) - 1):
+            yield StateData(
+                layers,
+                tuple(to_plain(scratch.pool.step_h(i)[0, row]) for i in ordinals),
+                tuple(to_plain(scratch.pool.step_conv(i)[0, row]) for i in ordinals),
+                to_plain(rows.logits[row]),
+                asked.position + row + 1,
+            )
+        yield self._states(scratch.pool, asked.position + len(tokens), rows.logits[-1])
+
     def _replayed(self, asked: Rerun, scratch: _Scratch, count: int) -> Iterator[StateData]:
         rt = self._rt
         if rt.config.rollback != "replay":
@@ -201,7 +215,7 @@ class _Scratch:
 
     def __init__(self, rt: Runtime, tokens: int) -> None:
         model = rt.model
-        self.pool = SsmStatePool(model.geometry, 1, 1, device=model.device, act_dtype=model.dtype)
+        self.pool = SsmStatePool(model.geometry, 1, rt.config.k, device=model.device, act_dtype=model.dtype)
         blocks = -(-tokens // rt.kv.block_size)
         kv = PagedKv(
             model.kv_layers, rt.kv.kv_heads, rt.kv.head_dim, blocks, rt.kv.block_size, rt.kv.buffer.dtype, model.device

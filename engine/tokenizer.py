@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders
 
 from engine.errors import UserError
 
@@ -37,7 +37,7 @@ class Tokenizer:
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
         self._token: dict[int, str] = {number: token for token, number in vocabulary.items()}
         self._special = {number: token.content for number, token in self._backend.get_added_tokens_decoder().items()}
-        self._bytes = _byte_alphabet() if isinstance(self._backend.decoder, decoders.ByteLevel) else {}
+        self._bytes = _byte_alphabet() if _is_byte_level(json.loads(text).get("decoder")) else {}
         self.size = max(self._token, default=-1) + 1
         self.think_open, self.think_close = (vocabulary.get(token) for token in THINK)
         self.tool_open, self.tool_close = (vocabulary.get(token) for token in TOOL)
@@ -82,6 +82,13 @@ class Tokenizer:
 def ends_line_or_sentence(text: str) -> bool:
     """True when ``text`` ends in a newline or, before trailing blanks, quotes and brackets, in ``. ! ?``."""
     return text.endswith("\n") or text.rstrip(CLOSERS).endswith(ENDS)
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    """Whether a decoder of tokenizer.json, or one of a sequence of them, is the byte-level one."""
+    if not isinstance(decoder, Mapping):
+        return False
+    return decoder.get("type") == "ByteLevel" or any(map(_is_byte_level, decoder.get("decoders", ())))
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -28,7 +28,7 @@ COMMANDS = (
     (
         "open",
         "inspector.cli_screen",
-        "Open the screen on a model, a session or a trace: what happens without a command.",
+        "Open the screen; the same as no command at all.",
     ),
     ("info", "inspector.cli_info", "Architecture and memory of a model, from its headers alone."),
     ("run", "inspector.cli_run", "Run a model on a prompt; print its text or its events."),

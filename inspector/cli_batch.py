@@ -74,7 +74,7 @@ def _batch(
     if source.kind == "model":
         debugger = open_live(source.path, config, record=record, progress=loading_bar())
     else:
-        debugger = open_recorded(source, options.model_path(model), device=device, threads=threads)
+        debugger = open_recorded(source, model, config)
     for line in debugger.timeline.remarks:
         remark(line)
     debugger.settings.limit = limit
@@ -91,19 +91,21 @@ def _batch(
 
 
 def play(debugger: Debugger, texts: list[tuple[str, str]], echo: bool = False, keep_going: bool = False) -> int:
-    """Run scripts in order, answers to standard output. The exit status: 0; 1 a check failed; 2 a command could not be
-    carried out (its file and line go to standard error)."""
-    status = 0
+    """Run scripts in order, answers to standard output. Exit status: 0; 1 a check failed, or an invariant broke that
+    no assertion expected; 2 a command could not be carried out (its file and line go to standard error)."""
+    from inspector.text import plural
+
+    status, known = 0, debugger.all_findings()
     for name, text in texts:
         lines = iter(debugger.source(text, name, keep_going=keep_going))
         for number, command, result in lines:
             if echo:
                 sys.stdout.write(f"> {command}\n")
-            sys.stdout.write("".join(f"{line}\n" for line in result.lines))
+            sys.stdout.write("".join(f"{line}\n" for line in result.lines if line != result.error))
             if result.ok:
                 continue
             sys.stdout.flush()
-            remark(f"{name}:{number}: {command}: {'failed' if result.status == 'failed' else result.lines[-1]}")
+            remark(f"{name}:{number}: {command}: {result.error or 'failed'}")
             if result.status != "failed":
                 return 2
             status = 1
@@ -114,4 +116,8 @@ def play(debugger: Debugger, texts: list[tuple[str, str]], echo: bool = False, k
             raise KeyboardInterrupt
         if debugger.finished:
             break
+    fresh = len(debugger.all_findings() - known)
+    if fresh and debugger.settings.findings and not debugger.expected:
+        remark(f'{plural(fresh, "finding")}: info findings lists them, assert finding == "NAME" expects them')
+        return 1
     return status

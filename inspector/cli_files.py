@@ -40,7 +40,7 @@ def _replay(
     dtype: options.Dtype = None,
     threads: options.Threads = None,
 ) -> None:
-    from inspector.opening import environment, is_bundled, open_engine, recorded_config, recorded_start, sniff
+    from inspector.opening import BUNDLED, environment, is_bundled, open_engine, recorded_config, recorded_start, sniff
     from inspector.text import plural
     from sessions.meta import MODEL
     from sessions.replay import replay
@@ -51,8 +51,7 @@ def _replay(
             f"{file}: found {source.kind}, expected a session file: only those hold the actions to run again."
         )
     start, meta = recorded_start(file)
-    named = options.model_path(model)
-    if named is None and not is_bundled(start.fingerprint):
+    if model is None and not is_bundled(start.fingerprint):
         place = meta.get(MODEL)
         raise ValueError(
             f"{file}: it was recorded with {start.model or 'a model'} (fingerprint {start.fingerprint}"
@@ -60,7 +59,7 @@ def _replay(
             "--model FILE."
         )
     config = recorded_config(start, meta, device=device, dtype=dtype, threads=threads)
-    engine = open_engine(Path(named) if named else None, config, loading_bar())
+    engine = open_engine(None if model is None or model in BUNDLED else Path(model), config, loading_bar())
     report = replay(file, engine, tolerance, environment=environment(config))
     for line in report.remarks:
         remark(line)
@@ -191,7 +190,7 @@ def _export(
 
     if to not in FORMATS:
         raise typer.BadParameter(f"--to: found {to!r}, expected one of {', '.join(FORMATS)}")
-    debugger = open_recorded(sniff_recording(file), options.model_path(model), write=False)
+    debugger = open_recorded(sniff_recording(file), model, write=False)
     try:
         result = debugger.execute(f"goto {at}")
         if not result.ok:

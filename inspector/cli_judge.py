@@ -27,6 +27,8 @@ def judge(
     slot_b: Annotated[int, typer.Option("--slot-b", help="Slot or batch entry of B's tensors.")] = -1,
     offset_a: Annotated[int, typer.Option("--conv-offset-a", min=0, help="First column of A's window.")] = 0,
     offset_b: Annotated[int, typer.Option("--conv-offset-b", min=0, help="First column of B's window.")] = 0,
+    columns_a: Annotated[int, typer.Option("--conv-columns-a", min=0, help="How many columns of A count.")] = 0,
+    columns_b: Annotated[int, typer.Option("--conv-columns-b", min=0, help="How many columns of B count.")] = 0,
     h_shape: Annotated[str, typer.Option(help="Shape of flat rows of h, such as 32,128,128.")] = "",
     conv_shape: Annotated[str, typer.Option(help="Shape of flat rows of conv, such as 8192,3.")] = "",
     arithmetic: Annotated[str, typer.Option(help="Dtype of the activations; read off the windows by default.")] = "",
@@ -44,9 +46,9 @@ def judge(
     if arithmetic and arithmetic not in DEFAULTS:
         raise typer.BadParameter(f"{arithmetic!r}: expected one of {', '.join(DEFAULTS)}", param_hint="--arithmetic")
     sides = []
-    for which, place, slot, offset in (
-        (layout_a, place_a, slot_a, offset_a),
-        (layout_b, place_b, slot_b, offset_b),
+    for which, place, slot, offset, columns in (
+        (layout_a, place_a, slot_a, offset_a, columns_a),
+        (layout_b, place_b, slot_b, offset_b, columns_b),
     ):
         try:
             chosen = parse_layout(which or layout)
@@ -60,6 +62,7 @@ def judge(
                 place=place,
                 slot=slot if slot >= 0 else None,
                 offset=offset,
+                columns=columns,
                 h_shape=_shape(h_shape, "--h-shape"),
                 conv_shape=_shape(conv_shape, "--conv-shape"),
             )

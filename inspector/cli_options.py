@@ -83,8 +83,3 @@ def loading_bar(what: str = "loading") -> Any:
         sys.stderr.flush()
 
     return draw
-
-
-def model_path(name: str | None) -> str | None:
-    """What ``--model`` means to ``open_recorded``: None for no model, "" for the bundled one."""
-    return "" if name in ("demo", "bundled") else name

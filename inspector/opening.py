@@ -102,7 +102,7 @@ def _json_kind(file: Path, text: str) -> str:
         first = json.loads(line)
     except (ValueError, RecursionError):
         first = None
-    if isinstance(first, dict) and "kind" in first:
+    if isinstance(first, dict) and ("kind" in first or first.get("format") == "metrale-events"):
         return "jsonl"
     try:
         whole = json.loads(text) if len(text) < SNIFF else None
@@ -157,12 +157,14 @@ def open_live(
     return Debugger(timeline, name=Source("model", path).name)
 
 
-def open_recorded(source: Source, model: str | None = None, *, write: bool = True, **overrides: Any) -> Debugger:
+def open_recorded(
+    source: Source, model: str | None = None, config: EngineConfig | None = None, *, write: bool = True
+) -> Debugger:
     """A debugger over a session, JSON lines or a trace.
 
-    A session is run again with the settings it was recorded with, on ``model`` ("" is the bundled one). Without
-    ``model`` the bundled one is taken when the recording is of it; else there are facts and stored tensors only.
-    ``overrides`` are EngineConfig fields that are chosen here (device, threads)."""
+    A session is run again with the settings it was recorded with, on ``model`` (a path, or one of :data:`BUNDLED`).
+    Without ``model`` the bundled one is taken when the recording is of it; else there are facts and stored tensors
+    only. Of ``config`` only :data:`FREE` is used."""
     from inspector.commands.debugger import Debugger
     from sessions.timeline import Timeline
 
@@ -173,9 +175,14 @@ def open_recorded(source: Source, model: str | None = None, *, write: bool = Tru
         if model is None and is_bundled(start.fingerprint):
             model = ""
         if model is not None:
-            path, config = Path(model) if model else None, recorded_config(start, meta, **overrides)
-            factory = lambda: open_engine(path, config)  # noqa: E731
+            path = None if model in BUNDLED else Path(model)
+            chosen = {name: getattr(config, name) for name in FREE} if config is not None else {}
+            settings = recorded_config(start, meta, **chosen)
+            factory = lambda: open_engine(path, settings)  # noqa: E731
     return Debugger(Timeline.open(source.path, factory, write=write), name=source.name)
+
+
+BUNDLED = ("", "demo", "bundled")
 
 
 def is_bundled(fingerprint: str) -> bool:

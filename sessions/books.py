@@ -8,6 +8,7 @@ from typing import Any
 from immutables import Map
 
 from engine.events import Event, Place, Start, StateCopy
+from sessions import places
 from sessions.evolve import evolve
 from sessions.view import InFlight, LedgerView, PoolFact, PrefixFact, RequestFact, StateFact
 
@@ -115,7 +116,7 @@ class Books:
         self.note("slot", slot)
         for place in self.places_of(slot):
             self.put(self.blank(place))
-        self.put(self.blank(Place("live", slot)))
+        self.put(self.blank(places.live(slot)))
         self.pool("slots", len(self.slot_owner))
 
     def release(self, slot: int) -> None:

@@ -5,9 +5,10 @@ Between two calls the engine may be left paused inside an action; the action is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from engine.events import Action, Decision, Event
+from engine.events import Action, Decision, EnginePort, Event
 from sessions.finding import Finding
 from sessions.history import History
 from sessions.invariants import Checker
@@ -30,6 +31,10 @@ ENGINE_ERRORS = (
 )
 
 
+Oracle = Callable[[LedgerView, Event, LedgerView, EnginePort], Iterable[Finding]]
+"""Asked after each new event, with the engine paused right there; it may recompute and read, never act."""
+
+
 class EngineFailed(RuntimeError):
     """The engine raised inside an action; its events so far are kept, the action counts as cancelled."""
 
@@ -50,9 +55,11 @@ class Edge:
     def __init__(self, history: History, machine: Machine, checker: Checker | None, recorder: Recorder | None) -> None:
         self.history, self.machine, self.checker, self.recorder = history, machine, checker, recorder
         self.branch = 0
+        self.oracle: Oracle | None = None
         self._ledger = Ledger()
         self._folded = 0
         self._since_keyframe = 0
+        self.quiet = False  # nothing is written to the file while it is not sure that a branch stays
 
     # ------------------------------------------------------------------------------------------------- position
 
@@ -114,10 +121,11 @@ class Edge:
         return branch
 
     def drop_branch(self, back_to: int) -> None:
-        """Take a branch back on which nothing happened."""
+        """Take back the branch just opened, for which nothing was recorded yet."""
         self.machine.lose()
-        self.history.record.drop_branch(self.branch)
-        self.branch, self._folded = back_to, 0
+        self.history.drop_branch(self.branch)
+        self.machine.keyframes.forget_branch(self.branch)
+        self.branch, self._folded, self.quiet = back_to, 0, False
 
     # --------------------------------------------------------------------------------------------------- events
 
@@ -205,6 +213,9 @@ class Edge:
         self._folded = event.seq
         self.history.views.push(self.branch, event, after)
         found = self.checker.check(before, event, after) if self.checker is not None else []
+        if self.oracle is not None:
+            more = self.oracle(before, event, after, self.machine.engine)
+            found = [*found, *(one for one in more if self.checker is None or self.checker.enabled(one.name))]
         for finding in found:
             self.history.add_finding(self.branch, finding)
         if self.recorder is not None:
@@ -213,7 +224,7 @@ class Edge:
 
     def _written(self) -> None:
         self._since_keyframe += 1
-        if self.recorder is not None:
+        if self.recorder is not None and not self.quiet:
             self.recorder.write(self.branch)
 
     def _keyframe(self, kind: str, pinned: bool = False) -> None:
@@ -222,7 +233,7 @@ class Edge:
         image = self.machine.engine.save()
         self.machine.keyframes.add(owner, self.last, image, pinned=pinned)
         self._since_keyframe = 0
-        if self.recorder is not None and (kind != "spaced" or self.recorder.wants_keyframe):
+        if self.recorder is not None and not self.quiet and (kind != "spaced" or self.recorder.wants_keyframe):
             self.recorder.write(self.branch)
             self.recorder.keyframe(owner, self.last, kind, image)
 

@@ -15,7 +15,6 @@ from engine.events import (
     Finish,
     Fork,
     Option,
-    Place,
     Request,
     Rollback,
     RoundBegin,
@@ -26,6 +25,7 @@ from engine.events import (
     Unknown,
     Watchdog,
 )
+from sessions import places
 from sessions.books import Books, Fold
 from sessions.evolve import evolve
 from sessions.view import RequestFact, RoundFact
@@ -129,7 +129,7 @@ def accept(books: Books, event: Accept) -> None:
     books.count("accepted", drafts)
     for index in range(1, drafts + 1):
         books.count(f"accepted.{index}")
-    live = books.states.get(Place("live", event.slot))
+    live = books.states.get(places.live(event.slot))
     if live is not None and live.dirty and event.accepted >= event.k:
         books.put(evolve(live, dirty=False))
 

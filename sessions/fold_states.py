@@ -24,6 +24,7 @@ from engine.events import (
     VerifyRow,
     Zero,
 )
+from sessions import places
 from sessions.books import Books, Fold
 from sessions.evolve import evolve
 from sessions.fold_snapshots import AT_COPY, AT_LANDING
@@ -58,7 +59,7 @@ def absorb(books: Books, place: Place, event: Event, count: int, digests: Digest
 
 
 def prefill(books: Books, event: Prefill) -> None:
-    place = Place("live", event.slot)
+    place = places.live(event.slot)
     fact = books.state(place)
     if event.start == 0 and fact.h_writer == 0 and fact.conv_writer == 0:
         # A sequence that starts from nothing: whatever stale bytes it may have read, it counts from 0.
@@ -73,7 +74,7 @@ def prefill(books: Books, event: Prefill) -> None:
 
 
 def decode(books: Books, event: Decode) -> None:
-    absorb(books, Place("live", event.slot), event, 1, event.digests)
+    absorb(books, places.live(event.slot), event, 1, event.digests)
     request = books.request(event.req)
     if event.req >= 0:
         round_ = evolve(request.round, phase="decode", picks=(event.pick,))
@@ -82,7 +83,7 @@ def decode(books: Books, event: Decode) -> None:
 
 
 def verify_row(books: Books, event: VerifyRow) -> None:
-    live = absorb(books, Place("live", event.slot), event, 1, event.digests, dirty=True)
+    live = absorb(books, places.live(event.slot), event, 1, event.digests, dirty=True)
     if event.step_parts:
         _step(books, event, live)
     request = books.request(event.req)
@@ -92,7 +93,7 @@ def verify_row(books: Books, event: VerifyRow) -> None:
 
 
 def _step(books: Books, event: VerifyRow, live: StateFact) -> None:
-    step = books.state(Place("step", event.slot, event.row))
+    step = books.state(places.step(event.slot, event.row))
     h, conv = "h" in event.step_parts, "conv" in event.step_parts
     changes: dict[str, Any] = {"digests": merged(step.digests, event.digests, h, conv)}
     if h:
@@ -106,7 +107,7 @@ def verify(books: Books, event: Verify) -> None:
     request = books.request(event.req)
     if request.round.rows == 0:
         # Rows were not told one by one.
-        absorb(books, Place("live", event.slot), event, event.k, (), dirty=True)
+        absorb(books, places.live(event.slot), event, event.k, (), dirty=True)
     if event.req >= 0:
         if event.mode == "batched":
             books.count("verifies.batched")

@@ -55,6 +55,12 @@ class History:
             yield before, self.record.event(branch, seq), after
             before = after
 
+    def drop_branch(self, branch: int) -> None:
+        """Take back the newest branch, as if it had never been."""
+        self.record.drop_branch(branch)
+        self.views.forget(branch)
+        self._findings.pop(branch, None)
+
     def add_finding(self, branch: int, finding: Finding) -> bool:
         """Remember a finding at its place; False when it is known."""
         known = self._findings.setdefault(branch, [])

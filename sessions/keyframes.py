@@ -97,6 +97,12 @@ class Keyframes:
         if key not in self._frames and key[1] in self._index.get(key[0], ()):
             self._index[key[0]].remove(key[1])
 
+    def forget_branch(self, branch: int) -> None:
+        """The line is gone; its number may come again."""
+        for _, seq in [key for key in self._frames if key[0] == branch]:
+            self._pool.release(self._frames.pop((branch, seq)).packed)
+        self._index.pop(branch, None)
+
     def image(self, key: tuple[int, int]) -> dict[str, TensorData]:
         """Raises KeyError when there is none, SessionError when the file is damaged."""
         frame = self._frames.get(key)

@@ -171,7 +171,7 @@ class Machine:
     ) -> None:
         """Execute ``row`` up to event ``seq`` or to its end, comparing each event with the record."""
         if self.running is None:
-            self._events = iter(self.engine.perform(scripted(self.record, branch, row, seq if free else row.last)))
+            self._events = iter(self.engine.perform(scripted(self.record, branch, row, seq if free else row.last + 1)))
             self.running = row if not free else replace(row, answers=tuple(a for a in row.answers if a[0] < seq))
         answers = {at: (what, value) for at, what, value in self.running.answers}
         end = min(row.last if row.status != OPEN else self.record.last(row.branch), seq)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from engine.events import Event, Place, StateCopy
+from sessions import places
 from sessions.evolve import evolve
 from sessions.view import InFlight
 
@@ -22,13 +23,13 @@ Accesses = tuple[tuple[Access, ...], tuple[Access, ...]]
 
 
 def _absorb(event: Any) -> Accesses:
-    access = ((Place("live", event.slot), BOTH),)
+    access = ((places.live(event.slot), BOTH),)
     return access, access
 
 
 def _verify_row(event: Any) -> Accesses:
-    live = (Place("live", event.slot), BOTH)
-    step = (Place("step", event.slot, event.row), event.step_parts)
+    live = (places.live(event.slot), BOTH)
+    step = (places.step(event.slot, event.row), event.step_parts)
     return (live,), (live, step)
 
 

@@ -60,9 +60,9 @@ class Record:
         return number
 
     def drop_branch(self, number: int) -> None:
-        """Take back the newest line, when nothing was written on it."""
-        if number == len(self._lines) - 1 and not self._lines[number].fresh:
-            self._lines.pop()
+        """Take back the newest line and what is on it."""
+        assert number == len(self._lines) - 1 and self._lines[number].stored == self._lines[number].branch.at
+        self._lines.pop()
 
     def branch(self, number: int) -> Branch:
         """Raises NotAvailable when there is no such branch."""

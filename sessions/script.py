@@ -14,15 +14,14 @@ from sessions.rows import ActionRow
 
 
 def scripted(record: Record, branch: int, row: ActionRow, upto: int) -> Action:
-    """The action of ``row`` with what its drafter proposed before or at event ``upto``."""
+    """The action of ``row`` with what its drafter proposed before event ``upto``."""
     asked, taken = row.asked, row.taken
     if not isinstance(asked, RunRound) or not isinstance(taken, RunRound):
         return asked
     action = replace(asked, req=taken.req)
-    if asked.drafts is not None:
+    if asked.drafts is not None or taken.drafts is None:
         return action
-    for event in record.events(branch, row.first, min(row.last, upto)):
+    for event in record.events(branch, row.first, min(row.last, upto - 1)):
         if isinstance(event, Decision) and event.what == "drafts":
-            answered = any(what == "drafts" for _, what, _ in row.answers)
-            return replace(action, drafts=event.tokens, source="" if answered else taken.source)
+            return replace(action, drafts=event.tokens, source=taken.source)
     return action

@@ -91,6 +91,7 @@ class Timeline(TimelineMoves):
         """The live engine."""
         machine = Machine(engine, self.history.record, self.keyframes)
         self._tensors.edge = Edge(self.history, machine, self.checker, self._recorder)
+        self._tensors.edge.oracle = self._oracle
         self._tensors.edge.start(engine.start())
         self._executable.add(0)
         self.now = self.last
@@ -107,15 +108,17 @@ class Timeline(TimelineMoves):
         self.jumps.leave()
         opened = self._branch_here(action.kind, cancel)
         edge = self._edge()
+        edge.quiet = opened
         if edge.open:
             while (step := edge.advance()) is not None:
                 self.now = step.event.seq
         try:
             first = edge.begin(action)
         except ValueError as error:
-            if opened and self.last == here[1]:
+            if opened:
                 self._take_branch_back(here)
             return Stop("refused", self.now, str(error))
+        edge.quiet = False
         if first is None:
             return Stop("done", self.now, f"{action.kind}: nothing to do")
         return self._until_end(edge, first, pause_at, cancel)
@@ -203,6 +206,7 @@ class Timeline(TimelineMoves):
                 self._recorder.begin()
             machine = self._tensors.fresh_machine()
             self._tensors.edge = Edge(self.history, machine, self.checker, self._recorder)
+            self._tensors.edge.oracle = self._oracle
         self._tensors.edge.machine.progress = self.progress
         number = self._tensors.edge.open_branch(self.branch, self.now, reason, cancel)
         self._executable.add(number)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import xxhash
+
 from engine.events import Computation, Decision, EnginePort, Event, Start, StateData, TensorData, TensorRef
 from sessions.divergence import Comparison
-from sessions.edge import EngineFailed
+from sessions.edge import EngineFailed, Oracle
 from sessions.errors import Cancelled, DivergedError, NotAvailable
 from sessions.finding import Finding
 from sessions.invariants import Checker
@@ -47,6 +49,7 @@ class TimelineLook:
         self._factory, self._recorder = factory, opened.recorder
         self._notebook = Notebook(opened.store)
         self._executable: set[int] = set()
+        self._oracle: Oracle | None = None
         self.progress: Progress | None = None
         self.branch, self.now = 0, 0
         self.jumps = Jumps(lambda: (self.branch, self.now), self._jump)
@@ -196,6 +199,40 @@ class TimelineLook:
             raise
         except ValueError as error:
             raise NotAvailable(str(error)) from error
+
+    @property
+    def oracle(self) -> Oracle | None:
+        """Asked at the live edge after each new event; its findings stop a run like those of the invariants."""
+        return self._oracle
+
+    @oracle.setter
+    def oracle(self, oracle: Oracle | None) -> None:
+        self._oracle = oracle
+        if self._tensors.edge is not None:
+            self._tensors.edge.oracle = oracle
+
+    def second_engine(self) -> EnginePort:
+        """A fresh engine with the settings of this run, for whatever shall not touch the session.
+
+        Raises:
+            NotAvailable: no model is open, or nothing can make another engine of it.
+        """
+        if self._factory is None:
+            raise NotAvailable("no second engine can be made here: open the session with its model")
+        return self._factory()
+
+    def image_digest(self, seq: int | None = None, branch: int | None = None) -> str | None:
+        """A digest of everything the engine at an instant holds; None while an action is half done there. Equal before
+        and after a computation, it shows that the computation left no trace."""
+        branch, seq = self.branch if branch is None else branch, self.now if seq is None else seq
+        machine = self._tensors.at(branch, seq)
+        if machine.running is not None:
+            return None
+        state = xxhash.xxh3_128()
+        for name, data in sorted(machine.engine.save().items()):
+            state.update(name.encode())
+            state.update(data.raw)
+        return str(state.hexdigest())
 
     def prefetch(self, seq: int | None = None, cancel: Cancel | None = None) -> Stop:
         """Bring an engine to an instant (default now), so that ``tensor`` is quick there."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from immutables import Map
 
 from engine.events import Digests, Event, Place, Start, StateCopy
+from sessions import places
 
 
 @dataclass(frozen=True)
@@ -211,4 +212,4 @@ class LedgerView:
     def live(self, req: int) -> StateFact | None:
         """The live place of a request, None while it has no slot."""
         request = self.requests.get(req)
-        return self.states.get(Place("live", request.slot)) if request is not None and request.slot >= 0 else None
+        return self.states.get(places.live(request.slot)) if request is not None and request.slot >= 0 else None

@@ -54,6 +54,13 @@ class Views:
         if event.seq % PAGE == PAGE - 1:
             self._mark(branch, event.seq, view)
 
+    def forget(self, branch: int) -> None:
+        """The line is gone; its number may come again."""
+        self._marks.pop(branch, None)
+        for kept in (self._kept, self._pages):
+            for key in [key for key in kept if key[0] == branch]:
+                del kept[key]
+
     def _page(self, owner: int, number: int) -> list[LedgerView]:
         key = (owner, number)
         found = self._pages.get(key)

@@ -34,7 +34,8 @@ VOCAB = 264
 
 @dataclass(frozen=True)
 class Shape:
-    """A tiny architecture; ``ratio`` is value heads per key head, ``extra`` more config keys."""
+    """A tiny architecture; ``ratio`` is value heads per key head, ``dense_layers`` have no experts (Qwen3-Next only),
+    ``extra`` holds more config keys."""
 
     family: str = "qwen3_5"
     tied: bool = True
@@ -57,6 +58,7 @@ class Shape:
     dtype: str = "float32"
     tokenizer: bool = True
     seed: int = 0
+    dense_layers: tuple[int, ...] = ()
     extra: tuple[tuple[str, Any], ...] = field(default=())
 
     @property
@@ -197,7 +199,7 @@ def config_of(shape: Shape) -> dict[str, Any]:
         flat = {"rope_theta": 10000.0, "partial_rotary_factor": 0.25, "full_attention_interval": 4}
         if shape.layer_types != _interval(len(shape.layer_types)):
             flat["layer_types"] = list(shape.layer_types)
-        sparse = {"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True}
+        sparse = {"decoder_sparse_step": 1, "mlp_only_layers": list(shape.dense_layers), "norm_topk_prob": True}
         head = {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "dtype": shape.dtype}
         return {**head, **sparse, **flat, **text}
     kind = "Qwen3_5Moe" if shape.moe else "Qwen3_5"
@@ -256,7 +258,7 @@ def tensors_of(shape: Shape) -> dict[str, Tensor]:
     draw, d = _Draw(shape.seed, getattr(torch, shape.dtype)), shape.hidden
     draw.normal(f"{shape.prefix}embed_tokens.weight", shape.vocab, d, std=1.0)
     for i, kind in enumerate(shape.layer_types):
-        _layer(draw, shape, f"{shape.prefix}layers.{i}.", kind)
+        _layer(draw, shape, f"{shape.prefix}layers.{i}.", kind, shape.moe and i not in shape.dense_layers)
     draw.normal(f"{shape.prefix}norm.weight", d, std=0.1)
     if not shape.tied:
         draw.normal("lm_head.weight", shape.vocab, d, std=0.5)
@@ -264,13 +266,13 @@ def tensors_of(shape: Shape) -> dict[str, Tensor]:
         draw.normal("mtp.fc.weight", d, 2 * d)
         for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
             draw.normal(f"mtp.{name}.weight", d, std=0.1)
-        _layer(draw, shape, "mtp.layers.0.", "full_attention")
+        _layer(draw, shape, "mtp.layers.0.", "full_attention", shape.moe)
     if shape.family != "qwen3_next":
         draw.normal("model.visual.patch_embed.proj.bias", 16)
     return draw.tensors
 
 
-def _layer(draw: _Draw, shape: Shape, prefix: str, kind: str) -> None:
+def _layer(draw: _Draw, shape: Shape, prefix: str, kind: str, sparse: bool) -> None:
     d = shape.hidden
     draw.normal(f"{prefix}input_layernorm.weight", d, std=0.1)
     draw.normal(f"{prefix}post_attention_layernorm.weight", d, std=0.1)
@@ -282,7 +284,7 @@ def _layer(draw: _Draw, shape: Shape, prefix: str, kind: str) -> None:
             draw.normal(f"{prefix}self_attn.{name}_norm.weight", shape.head_dim, std=0.1)
     else:
         _linear(draw, shape, f"{prefix}linear_attn.")
-    if not shape.moe:
+    if not sparse:
         _mlp(draw, f"{prefix}mlp.", d, shape.ffn)
         return
     draw.normal(f"{prefix}mlp.gate.weight", shape.experts, d, std=0.5)

@@ -563,6 +563,38 @@ def a_rollback_count_left_behind() -> Events:
     return change(looping(2).events, ev.Rollback, lambda e: e.count == 2, count=1)
 
 
+@breaks("drafter-input")
+def a_head_fed_another_hidden_state() -> Events:
+    return change(partial().events, ev.Draft, fed="0011", hidden="2233")
+
+
+@breaks("refusal-has-a-reason")
+def a_known_prompt_computed_again_without_a_word() -> Events:
+    events = partial().events
+    return [*events, ev.PrefixMiss(seq=events[-1].seq + 1, req=1, matched=8)]
+
+
+def test_an_older_mistake_is_not_told_again_by_what_the_engine_says() -> None:
+    script = partial()
+    for _ in range(3):
+        script.decode(1, pick=4)
+    names = [f.name for f in check_all(drop(script.events, ev.Commit))]
+    assert names.count("clean-live") > 1 and "engine-agrees" not in names
+
+
+# ----------------------------------------------------------------------------------------------------------- inputs
+
+
+@breaks("drafter-input")
+def a_drafter_fed_with_a_stale_hidden_state() -> Events:
+    return change(partial().events, ev.Draft, fed="0" * 16, hidden="1" * 16)
+
+
+@breaks("refusal-has-a-reason")
+def a_cached_prefix_passed_over_in_silence() -> Events:
+    return [*two().events, ev.PrefixMiss(seq=999, req=1, matched=16)]
+
+
 # ------------------------------------------------------------------------------------------------------------- tests
 
 CASES = [(name, make) for name, makes in BREAKERS.items() for make in makes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -15,22 +16,31 @@ from engine.state.reserve import SsmRollbackMode
 from tests.model_helpers import VOCAB, Bed, load_tiny, make_bed
 
 PROMPT, K = 21, 4
-KINDS = [
-    ("qwen3_5", "float32"),
-    ("qwen3_5", "bfloat16"),
-    ("qwen3_next", "float32"),
-    ("qwen3_5_moe", "bfloat16"),
-]
+# hidden 256: matrices large enough for every form of product
+LARGE = {
+    "hidden": 256,
+    "ffn": 1040,
+    "key_dim": 32,
+    "value_dim": 48,
+    "layer_types": ("linear_attention", "full_attention"),
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "dense-fp32": {},
+    "dense-bf16": {"dtype": "bfloat16"},
+    "next-fp32": {"family": "qwen3_next", "ratio": 1},
+    "moe-bf16": {"family": "qwen3_5_moe", "dtype": "bfloat16"},
+    "large-fp32": LARGE,
+    "large-bf16": {**LARGE, "dtype": "bfloat16"},
+}
 
 
 def tokens(count: int, seed: int = 1) -> list[int]:
     return torch.randint(0, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: "-".join(kind))
+@pytest.fixture(params=KINDS)
 def loaded(request: pytest.FixtureRequest) -> LoadedModel:
-    family, dtype = request.param
-    return load_tiny(family, dtype=dtype, ratio=1 if family == "qwen3_next" else 2)
+    return load_tiny(**KINDS[request.param])
 
 
 def scattered(bed: Bed, tokens: int = 256) -> KvTable:

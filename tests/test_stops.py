@@ -43,6 +43,7 @@ def record(requests: int = 2, rounds: int = 14, **options: Any) -> list[Fact]:
 
 
 FACTS = record()
+FIRST, SECOND = sorted(FACTS[-1][2].requests)
 
 
 class FakeDebugger:
@@ -106,7 +107,7 @@ def test_a_position_is_hit_when_it_is_reached_or_passed() -> None:
         old, new = before.live(event.req), after.live(event.req)
         assert new is not None and new.h_position is not None
         assert new.h_position == 7 or (old.h_position or 0) < 7 < new.h_position  # type: ignore[union-attr]
-    assert {FACTS[seq - 1][1].req for seq in found} == {0, 1}
+    assert {FACTS[seq - 1][1].req for seq in found} == {FIRST, SECOND}
 
 
 def test_tokens_by_id_and_by_text() -> None:
@@ -123,14 +124,14 @@ def test_tokens_by_id_and_by_text() -> None:
 def test_slots() -> None:
     found = hits(stop("slot 1"))
     assert found == [e.seq for _, e, _ in FACTS if 1 in slots_of(e)] != []
-    assert not set(found) & set(where(lambda e: e.req == 0 and e.kind == "decode"))
+    assert not set(found) & set(where(lambda e: e.req == FIRST and e.kind == "decode"))
 
 
 def test_a_place_is_hit_when_it_is_written() -> None:
     place, facts = Place("checkpoint", 0), record(rollback="replay")
     expected = [e.seq for b, e, _ in facts if any(x.write and x.place == place for x in accesses(e, b))]
     assert hits(stop("checkpoint:0"), facts) == expected != []
-    assert hits(stop("place checkpoint", req=0), facts) == expected
+    assert hits(stop("place checkpoint", req=FIRST), facts) == expected
     # An event kind of the same name wins when the place is not asked for by name.
     assert hits(stop("checkpoint"), facts) == where(lambda e: e.kind == "checkpoint", facts)
 
@@ -143,7 +144,7 @@ def test_reads_and_writes_are_told_apart() -> None:
     replay = record(rollback="replay")
     assert set(hits(read, replay)) & set(hits(write, replay)) <= set(where(lambda e: e.kind == "replay_row", replay))
     assert sorted({*hits(read, replay), *hits(write, replay)}) == hits(both, replay)
-    commits = [e.seq for _, e, _ in replay if e.kind == "commit" and e.req == 0 and e.parts and e.landed]  # type: ignore[attr-defined]
+    commits = [e.seq for _, e, _ in replay if e.kind == "commit" and e.req == FIRST and e.parts and e.landed]  # type: ignore[attr-defined]
     assert commits and set(commits) <= set(hits(read, replay))
 
 
@@ -160,7 +161,7 @@ def test_a_queued_copy_is_a_write_only_when_it_lands() -> None:
 def test_a_part_of_a_place() -> None:
     facts = record(rounds=0)
     whole = place_location(PlaceSpec("live", slot=0, part="conv"), False, True)
-    assert hits(StopPoint(1, "watch", whole), facts) == where(lambda e: e.kind == "zero" and e.req == 0, facts)
+    assert hits(StopPoint(1, "watch", whole), facts) == where(lambda e: e.kind == "zero" and e.req == FIRST, facts)
     _, event, _ = next(f for f in FACTS if f[1].kind == "verify_row" and f[1].step_parts == "conv")  # type: ignore[attr-defined]
     step = Place("step", event.slot, event.row)  # type: ignore[attr-defined]
     assert touches(event, FACTS[0][0], step, "h", reads=False, writes=True) == ""
@@ -176,8 +177,8 @@ def test_a_condition_is_hit_when_it_becomes_true() -> None:
 
 
 def test_conditions_speak_of_the_request_of_the_event() -> None:
-    found = hits(stop("accept if accepted < k and req == 1"))
-    expected = where(lambda e: e.kind == "accept" and e.req == 1 and e.accepted < e.k)  # type: ignore[attr-defined]
+    found = hits(stop(f"accept if accepted < k and req == {SECOND}"))
+    expected = where(lambda e: e.kind == "accept" and e.req == SECOND and e.accepted < e.k)  # type: ignore[attr-defined]
     assert found == expected != []
 
 
@@ -262,14 +263,14 @@ def test_numbers_of_deleted_stops_are_not_used_again() -> None:
 # --------------------------------------------------------------------------------------------------------- watches
 
 
-def watch(source: str, req: int = 0) -> StopPoint:
+def watch(source: str, req: int = FIRST) -> StopPoint:
     return StopPoint(1, "watch", watch_location(compile_expression(source)), req=req)
 
 
 def test_a_watch_tells_old_and_new() -> None:
     point = watch("cursor")
     texts = [hit.text for before, event, after in FACTS if (hit := point.ask(before, event, after, scopes))]
-    cursors = [a.requests[0].cursor for _, _, a in FACTS if 0 in a.requests]
+    cursors = [a.requests[FIRST].cursor for _, _, a in FACTS if FIRST in a.requests]
     changes = [f"cursor: {x} -> {y}" for x, y in itertools.pairwise(cursors) if x != y]
     assert texts[0].startswith("cursor: none -> ") and texts[1:] == changes
 
@@ -280,13 +281,13 @@ def test_a_watch_means_the_same_in_any_order_of_asking() -> None:
 
 
 def test_a_watch_is_bound_to_its_request() -> None:
-    assert not set(hits(watch("cursor", 0))) & set(where(lambda e: e.kind == "decode" and e.req == 1))
+    assert not set(hits(watch("cursor", FIRST))) & set(where(lambda e: e.kind == "decode" and e.req == SECOND))
 
 
 def test_the_condition_of_a_watch_sees_old_and_new() -> None:
     point = watch("cursor")
     point.condition = compile_expression("new < old")
-    rewinds = where(lambda e: e.kind == "kv_rewind" and e.req == 0)
+    rewinds = where(lambda e: e.kind == "kv_rewind" and e.req == FIRST)
     assert hits(point) == rewinds != []
 
 

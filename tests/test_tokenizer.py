@@ -58,6 +58,13 @@ def test_a_token_that_is_half_a_character_shows_its_bytes(tokenizer: Tokenizer) 
     assert (tokenizer.text(first), tokenizer.text(second)) == ("\\xc3", "\\x9f")
 
 
+def test_a_byte_level_decoder_inside_a_sequence_is_seen() -> None:
+    backend = byte_tokenizer()
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Fuse()])
+    some = Tokenizer(backend.to_str())
+    assert some.text(some.encode(" ")[0]) == " " and some.text(some.encode("ß")[0]) == "\\xc3"
+
+
 def test_special_tokens_and_unknown_ids_have_a_text(tokenizer: Tokenizer) -> None:
     assert tokenizer.text(3) == "<think>"
     assert tokenizer.text(99_999) == "<99999>" and tokenizer.text(-1) == "<-1>"

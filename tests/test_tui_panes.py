@@ -65,7 +65,7 @@ def test_tokens_show_text_mark_draft_and_where_states_stand() -> None:
     content = built(TokensPane(), samples.live_frame(), 116, 5)
     token, mark, draft, state = lines(content)[1:5]
     assert "▸·it" in token and "·verified" in token
-    assert mark.rstrip().endswith("b") and "B" in mark
+    assert mark.rstrip(" │").endswith("b") and "B" in mark
     assert "·they✓" in draft and "Once✗" in draft
     assert "▲" in state and "◆3" in state
 

@@ -6,6 +6,7 @@ Every path that changes a state token by token (decode, both verify modes, repla
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -77,6 +78,10 @@ class DeltaRow:
         self._scale = dk**-0.5
         self._out3 = f32(heads, 1, dv)
         self.out = self._out3.view(heads, dv)
+        self._rounded = f32(heads, dv) if self.half else self.out
+        self._unit_out = RowNorm(self._rounded, config.eps)
+        self._act = torch.empty(heads, dv, dtype=dtype, device=device)
+        self._gate = f32(heads, dv)
 
     @staticmethod
     def _repeats(key_heads: int, heads: int, device: torch.device) -> Tensor | None:
@@ -119,6 +124,17 @@ class DeltaRow:
         torch.baddbmm(self._v, self._q, h, beta=0.0, alpha=self._scale, out=self._out3)
         return self.out
 
+    def gated(self, norm: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+        """``out`` after the gated norm [Hv dv], rounded where the batched form rounds; ``norm`` [dv] is a plain weight."""
+        act = self._act
+        if not self.half:
+            return self._unit_out().mul_(norm).mul_(activation(self.z)).view(-1)
+        act.copy_(self.out)
+        self._rounded.copy_(act)
+        act.copy_(self._unit_out())
+        self._gate.copy_(self.z)
+        return act.copy_((act * norm) * activation(self._gate)).view(-1)
+
 
 class GatedDeltaNet:
     """One recurrent mixer. Rows in are normalised activations [n, D]; rows out are not yet added to the residual."""
@@ -132,10 +148,8 @@ class GatedDeltaNet:
         self._neg_a = -weights.a_log.float().exp()
         self._dt_bias = weights.dt_bias.float()
         self._norm = weights.norm
-        self._norm32 = weights.norm.float()
         self._row = row
         self._gate = torch.sigmoid if config.gate_activation == "sigmoid" else F.silu
-        self._finish = RowNorm(row.out, config.eps)
 
     def step(self, x: Tensor, state: RowState, out: Tensor, record: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """One token: x [D] to out [D], ``state`` changed in place; ``record`` takes (qkvz, gates) of the token."""
@@ -146,7 +160,7 @@ class GatedDeltaNet:
             record[0].copy_(row.qkvz)
             record[1].copy_(row.gates)
         row.update(self._conv, state)
-        return self._out_proj.row(self._gated_row(), out)
+        return self._out_proj.row(row.gated(self._norm, self._gate), out)
 
     def replay(self, state: RowState, record: tuple[Tensor, Tensor]) -> None:
         """The state change of a recorded token again."""
@@ -211,19 +225,11 @@ class GatedDeltaNet:
         beta = torch.sigmoid(b).float()
         return chunked_delta_rule(q, k, v, g.t().contiguous(), beta.t().contiguous(), state.h).transpose(0, 1)
 
-    def _gated_row(self) -> Tensor:
-        row = self._row
-        if not row.half:
-            return self._finish().mul_(self._norm32).mul_(self._gate(row.z)).view(-1)
-        # norm in the rounding steps of the batched form
-        return self._gate_rounded(row.out.to(row.proj.dtype), row.z).view(-1)
-
     def _finished(self, outs: Tensor, proj: Tensor) -> Tensor:
         """Gated norm and output projection of recurrence results [n, Hv, dv] fp32."""
         config, n = self._config, proj.shape[0]
         z = proj[:, config.channels : config.qkvz_elems].reshape(n, config.value_heads, config.value_dim)
-        return self._out_proj.rows(self._gate_rounded(outs.to(proj.dtype), z).reshape(n, -1))
-
-    def _gate_rounded(self, out: Tensor, z: Tensor) -> Tensor:
-        unit = F.rms_norm(out.float(), out.shape[-1:], None, self._config.eps).to(out.dtype)
-        return (self._norm * unit * self._gate(z.float())).to(out.dtype)
+        rounded = outs.to(proj.dtype)
+        unit = F.rms_norm(rounded.float(), outs.shape[-1:], None, config.eps).to(proj.dtype)
+        mixed = (unit * self._norm * self._gate(z.float())).to(proj.dtype)
+        return self._out_proj.rows(mixed.reshape(n, -1))

@@ -31,7 +31,8 @@ class Side:
     """How to read one file: layout, name patterns, which place, slot or batch entry, and shapes of flat rows.
 
     ``h_pattern`` and ``conv_pattern`` "" mean our own names. ``offset`` is the first column of the conv window that
-    counts (vLLM: accepted - 1). ``h_shape`` and ``conv_shape`` reshape flat rows before the layout is applied."""
+    counts (vLLM: accepted - 1), ``columns`` how many do (0: all further ones; vLLM: 3). ``h_shape`` and ``conv_shape``
+    reshape flat rows before the layout is applied."""
 
     layout: Layout = OURS
     h_pattern: str = ""
@@ -39,6 +40,7 @@ class Side:
     place: str = ""
     slot: int | None = None
     offset: int = 0
+    columns: int = 0
     h_shape: tuple[int, ...] = ()
     conv_shape: tuple[int, ...] = ()
 
@@ -74,9 +76,9 @@ class FileStates(Mapping[int, LayerState]):
             axes = (side.layout.h if part == "h" else side.layout.conv)[-len(tensor.shape) :]
             if part == "h":
                 return tensor if axes == OURS.h else h_to_ours(tensor, side.layout, **pick)
-            if axes == OURS.conv and side.offset == 0:
+            if axes == OURS.conv and not side.offset + side.columns:
                 return tensor
-            return conv_to_ours(tensor, side.layout, offset=side.offset, **pick)
+            return conv_to_ours(tensor, side.layout, side.columns or None, side.offset, **pick)
         except (LayoutError, TensorError) as error:
             raise UserError(f"{self.file.path}: tensor {name!r:.200}: {error}") from None
 

@@ -128,6 +128,8 @@ def ratio(squares: float, base: float) -> float:
 def cosine(aa: float, bb: float, dd: float) -> float:
     """From the three sums: 2 ab = aa + bb - dd."""
     norms = float(np.sqrt(aa) * np.sqrt(bb))
+    if dd == 0.0 and norms > 0.0:
+        return 1.0
     return min(1.0, max(-1.0, (aa + bb - dd) / (2.0 * norms))) if norms > 0.0 else float("nan")
 
 
@@ -205,10 +207,3 @@ def careful(
     d64 = x64 - y64
     sums = tuple((v * v).sum(axis=1) for v in (x64, y64, d64))
     return sums[0], sums[1], sums[2], int(np.count_nonzero(~fine_x)), int(np.count_nonzero(~fine_y))
-
-
-def summary(tensor: Tensor) -> tuple[float, bool]:
-    """(sum of squares, all zero) of one tensor, over finite values; cheap enough for every layer of every place."""
-    result = moments(tensor, tensor, heads=1)
-    total = float(result.aa.sum())
-    return total, total == 0.0 and result.bad_a == 0

@@ -80,6 +80,7 @@ class Debugger:
         self.hits: dict[int, list[Hit]] = {}
         self.last_stop: Any = None
         self.finished = False
+        self.expected = False  # an assertion spoke of findings: broken invariants are what the script is about
         self._cancel = threading.Event()
         self._repeat = ""
         self._next_display = 1
@@ -119,9 +120,9 @@ class Debugger:
             self._check_line_of_history()
             result = command.run(context, args) or context.result()
         except TROUBLES as error:
-            lines = (*(context.lines if context is not None else ()), self.explain(error))
-            status = "failed" if isinstance(error, DivergedError) else "error"
-            return Result(lines, status)
+            text = self.explain(error)
+            lines = (*(context.lines if context is not None else ()), text)
+            return Result(lines, "failed" if isinstance(error, DivergedError) else "error", error=text)
         if command.repeats:
             self._repeat = typed
         return result
@@ -327,6 +328,11 @@ class Debugger:
         """Whether any stop wants to be asked while walking."""
         return any(point.enabled for point in self.stops)
 
+    @property
+    def reports(self) -> bool:
+        """Whether somebody wants to be told between events."""
+        return self._report is not None
+
     def tick(self, seq: int) -> None:
         """A running command passed event ``seq``."""
         if self._report is not None:
@@ -403,6 +409,10 @@ class Debugger:
             passed = result.ok or (keep_going and result.status == "failed")
             if not passed or self.finished or self.cancelled:
                 return
+
+    def all_findings(self) -> set[Finding]:
+        """Findings of every line of history."""
+        return {found for line in self.timeline.branches for found in self.timeline.findings(branch=line.id)}
 
     def close(self) -> None:
         self.timeline.close()

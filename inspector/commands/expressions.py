@@ -33,33 +33,9 @@ from inspector.text import suggest
 MAX_LENGTH = 1000
 MAX_DEPTH = 60
 MAX_NODES = 400
-MAX_WHOLE = 2**63
 
 Code = Callable[[Scope], Any]
 
-_ARITHMETIC: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("+", operator.add),
-    ast.Sub: ("-", operator.sub),
-    ast.Mult: ("*", operator.mul),
-    ast.Div: ("/", operator.truediv),
-    ast.FloorDiv: ("//", operator.floordiv),
-    ast.Mod: ("%", operator.mod),
-}
-_ORDER: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
-    ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt),
-    ast.GtE: (">=", operator.ge),
-}
-_SIGNS: dict[type[ast.cmpop], str] = {
-    **{op: sign for op, (sign, _) in _ORDER.items()},
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
-}
 _NOT_PART: dict[type[ast.AST], str] = {
     ast.Lambda: "functions cannot be defined",
     ast.Pow: "powers are not part of the language",
@@ -267,7 +243,7 @@ class _Compiler:
         if name in ("h", "conv"):
             self.heavy = True
         if keyed:
-            return self.guard(node, lambda scope: _entry(base(scope), name))
+            return self.guard(node, lambda scope: entry(base(scope), name))
         return self.guard(node, lambda scope: attribute(base(scope), name, scope))
 
     def _subscript(self, node: ast.Subscript) -> Code:
@@ -279,10 +255,10 @@ class _Compiler:
             low, high = bounds
             return self.guard(
                 node,
-                lambda scope: _cut(base(scope), low(scope) if low else None, high(scope) if high else None),
+                lambda scope: cut(base(scope), low(scope) if low else None, high(scope) if high else None),
             )
         index = self.code(node.slice)
-        return self.guard(node, lambda scope: _entry(base(scope), plain(index(scope), scope)))
+        return self.guard(node, lambda scope: entry(base(scope), plain(index(scope), scope)))
 
     def _call(self, node: ast.Call) -> Code:
         if not isinstance(node.func, ast.Name):
@@ -333,14 +309,14 @@ class _Compiler:
         return self.guard(node, sign)
 
     def _binop(self, node: ast.BinOp) -> Code:
-        known = _ARITHMETIC.get(type(node.op))
+        known = ARITHMETIC.get(type(node.op))
         if known is None:
             raise self.error(node, _NOT_PART.get(type(node.op), "bit operations are not part of the language"))
         sign, operate = known
         left, right = self.code(node.left), self.code(node.right)
 
         def compute(scope: Scope) -> Any:
-            return _arithmetic(sign, operate, plain(left(scope), scope), plain(right(scope), scope))
+            return arithmetic(sign, operate, plain(left(scope), scope), plain(right(scope), scope))
 
         return self.guard(node, compute)
 
@@ -358,7 +334,7 @@ class _Compiler:
             left = plain(operands[0](scope), scope)
             for i, op in enumerate(ops):
                 right = plain(operands[i + 1](scope), scope)
-                if not _holds(op, left, right, words[i] or words[i + 1]):
+                if not holds(op, left, right, words[i] or words[i + 1]):
                     return False
                 left = right
             return True
@@ -368,99 +344,3 @@ class _Compiler:
 
 def _literal(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) or (isinstance(node, ast.Name) and node.id in WORDS)
-
-
-def _arithmetic(sign: str, operate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    if left is None or right is None:
-        return None
-    if sign == "+" and isinstance(left, str) and isinstance(right, str) and len(left) + len(right) <= 10_000:
-        return left + right
-    if sign == "+" and isinstance(left, tuple) and isinstance(right, tuple) and len(left) + len(right) <= 100_000:
-        return left + right
-    if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
-        raise ValueProblem(f'"{sign}" needs two numbers, found {kind_of(left)} and {kind_of(right)}')
-    try:
-        result = operate(left, right)
-    except ZeroDivisionError:
-        raise ValueProblem(f"division by zero: {left} {sign} {right}") from None
-    except OverflowError:
-        raise ValueProblem("the number is too large") from None
-    if isinstance(result, int) and abs(result) >= MAX_WHOLE:
-        raise ValueProblem("the number is too large")
-    return result
-
-
-def _holds(op: ast.cmpop, left: Any, right: Any, asks_none: bool) -> bool:
-    if isinstance(op, (ast.Is, ast.IsNot)) and not asks_none:
-        raise ValueProblem('"is" compares with none only; use == for values')
-    if asks_none:
-        same = left is None and right is None
-        if isinstance(op, (ast.Eq, ast.Is)):
-            return same
-        if isinstance(op, (ast.NotEq, ast.IsNot)):
-            return not same
-        return False
-    if left is None or right is None:
-        return False
-    if isinstance(op, ast.Eq):
-        return bool(left == right)
-    if isinstance(op, ast.NotEq):
-        return bool(left != right)
-    if isinstance(op, (ast.In, ast.NotIn)):
-        if not isinstance(right, (tuple, str)) or (isinstance(right, str) and not isinstance(left, str)):
-            raise ValueProblem(
-                f'"in" looks into a list, or for a text in a text, not {kind_of(left)} in {kind_of(right)}'
-            )
-        return (left in right) is isinstance(op, ast.In)
-    sign, order = _ORDER[type(op)]
-    numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
-    if numbers or (type(left) is type(right) and isinstance(left, (str, tuple))):
-        try:
-            return bool(order(left, right))
-        except TypeError:
-            pass
-    raise ValueProblem(f'"{sign}" cannot order {kind_of(left)} and {kind_of(right)}')
-
-
-def _entry(base: Any, index: Any) -> Any:
-    """``base[index]``: an item of a list, a character, an entry of a map, a layer of a tensor, an index inside it."""
-    if base is None or index is None:
-        return None
-    if isinstance(base, Tensors):
-        numbers = index if isinstance(index, tuple) else (index,)
-        if not numbers or not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
-            raise ValueProblem(
-                "a tensor is indexed by whole numbers: h[layer], h[layer, head], h[layer][head, row, col]"
-            )
-        if base.layer is None:
-            return Tensors(base.place, base.part, numbers[0], tuple(numbers[1:]))
-        return Tensors(base.place, base.part, base.layer, base.index + numbers)
-    if isinstance(base, (tuple, str)):
-        if isinstance(index, bool) or not isinstance(index, int):
-            raise ValueProblem(f"an index is a whole number, not {kind_of(index)}")
-        if not -len(base) <= index < len(base):
-            return None
-        return base[index]
-    get = getattr(base, "get", None)
-    if get is None or not isinstance(index, (str, int)):
-        raise ValueProblem(f"{kind_of(base)} has no entries")
-    found = get(index)
-    if found is None and index not in base:
-        keys = [str(key) for key in sorted(base)]
-        if keys and isinstance(index, str) and any(isinstance(value, int) for value in base.values()):
-            return 0
-        raise ValueProblem(
-            f'there is no "{index}" here.{suggest(str(index), keys)} There is: {", ".join(keys) or "nothing"}'
-        )
-    return found
-
-
-def _cut(base: Any, low: Any, high: Any) -> Any:
-    if base is None:
-        return None
-    if not isinstance(base, (tuple, str)):
-        raise ValueProblem(f"{kind_of(base)} cannot be cut")
-    for bound in (low, high):
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
-            raise ValueProblem("the bounds of a slice are whole numbers")
-    return base[low:high]

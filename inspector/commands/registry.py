@@ -32,7 +32,8 @@ class Result:
     """What a command answered. ``status``: ok; error (could not be done); failed (a check did not hold); quit.
 
     ``stop`` is where a movement ended. ``changed`` names what a screen should draw again: now, stops, displays,
-    focus, marks, branch, settings. ``data`` carries the values behind the lines (a diff, a tensor) for panes.
+    focus, marks, branch, settings. ``data`` carries the values behind the lines (a diff, a tensor) for panes. ``error``
+    is the sentence of a command that is not ok; it is among the lines too.
     """
 
     lines: tuple[str, ...] = ()
@@ -40,6 +41,7 @@ class Result:
     stop: Stop | None = None
     changed: frozenset[str] = frozenset()
     data: object = None
+    error: str = ""
 
     @property
     def ok(self) -> bool:
@@ -121,8 +123,9 @@ class Context:
         stop: Stop | None = None,
         changed: Iterable[str] = (),
         data: object = None,
+        error: str = "",
     ) -> Result:
-        return Result(tuple(self.lines), status, stop, frozenset(changed), data)
+        return Result(tuple(self.lines), status, stop, frozenset(changed), data, error)
 
 
 class Registry:

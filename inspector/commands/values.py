@@ -252,9 +252,8 @@ PLACE_NAME: dict[str, tuple[str, Getter]] = {
     "index": ("verify row, ring slot or prefix slot", lambda p, scope: p.index),
 }
 
-EVENT_FIELDS: frozenset[str] = frozenset(
-    {f.name for cls in (Event, *EVENTS.values()) for f in dataclasses.fields(cls)} | {"kind"}
-)
+_EVENT_CLASSES: tuple[type[Event], ...] = (Event, *EVENTS.values())
+EVENT_FIELDS: frozenset[str] = frozenset({f.name for cls in _EVENT_CLASSES for f in dataclasses.fields(cls)} | {"kind"})
 TABLES: tuple[tuple[type[Any], str, dict[str, tuple[str, Getter]]], ...] = (
     (RequestFact, "request", REQUEST),
     (PlaceValue, "place", PLACE),

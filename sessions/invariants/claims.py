@@ -22,6 +22,7 @@ from engine.events import (
     Verify,
     VerifyRow,
 )
+from sessions import places
 from sessions.finding import Finding
 from sessions.invariants.base import COPIES, OK, broken, invariant
 from sessions.view import LedgerView
@@ -57,15 +58,24 @@ def engine_agrees(before: LedgerView, event: Event, after: LedgerView) -> Iterab
     return OK
 
 
-def _position(view: LedgerView, place: Place, told: int) -> Iterable[Claim]:
+def _position(before: LedgerView, after: LedgerView, req: int, place: Place, told: int) -> Iterable[Claim]:
     """Compare a told position with h's and conv's; 0 and less after absorbing a token means not told."""
-    fact = view.states.get(place)
+    fact = after.states.get(place)
     if fact is None or told <= 0 or fact.h_position is None or fact.conv_position is None:
         return ()
     # Where h and conv differ, another invariant speaks; one of them being right is enough here.
-    if told in (fact.h_position, fact.conv_position):
+    if told in (fact.h_position, fact.conv_position) or told - fact.h_position == _lead(before, req):
         return ()
     return ((f"position of {place}", told, fact.h_position),)
+
+
+def _lead(before: LedgerView, req: int) -> int:
+    """By how much the cursor was ahead of live already: what an older mistake explains is not told again."""
+    request, live = before.requests.get(req), before.live(req)
+    if request is None or live is None or live.h_position is None:
+        return 0
+    rows = request.round.rows if request.round.phase == "verify" and not request.round.k else 0
+    return request.cursor + rows - live.h_position
 
 
 def _claims(before: LedgerView, event: Event, after: LedgerView) -> Iterable[Claim]:
@@ -83,24 +93,24 @@ def _cursor(view: LedgerView, req: int, told: int) -> Iterable[Claim]:
 
 def _step(before: LedgerView, event: Prefill | Decode | Verify, after: LedgerView) -> Iterable[Claim]:
     yield from _cursor(after, event.req, event.cursor)
-    yield from _position(after, Place("live", event.slot), event.position)
+    yield from _position(before, after, event.req, places.live(event.slot), event.position)
     request = before.requests.get(event.req)
     if isinstance(event, Prefill) and request is not None and -1 < event.start != request.cursor:
         yield f"start of the chunk of r{event.req}", event.start, request.cursor
 
 
 def _row(before: LedgerView, event: VerifyRow, after: LedgerView) -> Iterable[Claim]:
-    return _position(after, Place("live", event.slot), event.position)
+    return _position(before, after, event.req, places.live(event.slot), event.position)
 
 
 def _replay(before: LedgerView, event: ReplayRow, after: LedgerView) -> Iterable[Claim]:
-    return _position(after, event.place, event.position)
+    return _position(before, after, event.req, event.place, event.position)
 
 
 def _copy(before: LedgerView, event: StateCopy, after: LedgerView) -> Iterable[Claim]:
     if not event.landed or not event.parts or event.bytes == 0:
         return ()
-    return _position(after, event.dst, event.position)
+    return _position(before, after, event.req, event.dst, event.position)
 
 
 def _landed(before: LedgerView, event: Landed, after: LedgerView) -> Iterable[Claim]:

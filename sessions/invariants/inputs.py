@@ -1,4 +1,4 @@
-"""What the drafter is fed with, and what is said when a cached state is passed over: two contracts without a position."""
+"""What the drafter is fed with, and what is said when a cached state is passed over: contracts without a position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sessions.view import LedgerView
 def drafter_input(before: LedgerView, event: Draft, after: LedgerView) -> Iterable[Finding]:
     if not event.fed or not event.hidden or event.fed == event.hidden:
         return OK
-    text = f"the {event.source} head of r{event.req} was fed hidden state {event.fed}, the trunk's newest is {event.hidden}"
+    text = f"the {event.source} head of r{event.req} was fed hidden state {event.fed}, the newest is {event.hidden}"
     return broken("drafter-input", event, f"r{event.req}", event.hidden, event.fed, text)
 
 
@@ -32,5 +32,7 @@ def drafter_input(before: LedgerView, event: Draft, after: LedgerView) -> Iterab
 def refusal_has_a_reason(before: LedgerView, event: PrefixMiss, after: LedgerView) -> Iterable[Finding]:
     if event.matched <= 0 or event.reason:
         return OK
-    text = f"{event.matched} tokens of the prompt of r{event.req} are cached, no snapshot was used, and no reason is given"
+    text = (
+        f"{event.matched} tokens of the prompt of r{event.req} are cached, no snapshot was used, and no reason is given"
+    )
     return broken("refusal-has-a-reason", event, f"r{event.req}", "a reason", "none", text)

@@ -18,6 +18,7 @@ from engine.events import (
     StateCopy,
     VerifyRow,
 )
+from sessions import places
 from sessions.finding import Finding
 from sessions.invariants.base import COPIES, OK, broken, invariant
 from sessions.ordering import accesses
@@ -42,7 +43,7 @@ def _written(fact: StateFact | None, parts: str) -> bool:
 )
 def written_before_read(before: LedgerView, event: Event, after: LedgerView) -> Iterable[Finding]:
     if isinstance(event, (Prefill, Decode, VerifyRow)):
-        place, parts = Place("live", event.slot), "h+conv"
+        place, parts = places.live(event.slot), "h+conv"
         # A first prefill into a slot never used before starts from nothing; reuse is another invariant.
         if isinstance(event, Prefill) and event.start == 0:
             return OK
@@ -71,7 +72,7 @@ def written_before_read(before: LedgerView, event: Event, after: LedgerView) -> 
     cause="The slot was handed on without a reset: the former tenant's state is the starting point.",
 )
 def zeroed_on_reuse(before: LedgerView, event: Prefill | Decode | VerifyRow, after: LedgerView) -> Iterable[Finding]:
-    fact = before.states.get(Place("live", event.slot))
+    fact = before.states.get(places.live(event.slot))
     if fact is None or fact.epoch <= 1 or fact.h_writer or fact.conv_writer:
         return OK
     text = f"r{event.req} reads slot {event.slot}, claimed {fact.epoch} times, without a reset since the former tenant"
@@ -167,10 +168,10 @@ def _touched(event: Event) -> tuple[Place, ...]:
     if event.kind == "ring_record":
         return (Place("ring", event.slot, event.ring_slot),)  # type: ignore[attr-defined]
     if isinstance(event, Compact):
-        return (Place("live", event.src), Place("live", event.dst))
+        return (places.live(event.src), places.live(event.dst))
     if isinstance(event, VerifyRow) and event.step_parts:
-        return (Place("live", event.slot), Place("step", event.slot, event.row))
-    return (Place("live", event.slot),)  # type: ignore[attr-defined]
+        return (places.live(event.slot), places.step(event.slot, event.row))
+    return (places.live(event.slot),)  # type: ignore[attr-defined]
 
 
 def _limit(view: LedgerView, place: Place) -> str | None:

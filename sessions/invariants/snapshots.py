@@ -96,6 +96,8 @@ def prefix_session(before: LedgerView, event: PrefixHit, after: LedgerView) -> I
 
 def _differ(old: Digests, new: Digests, parts: str) -> tuple[int, str, str, str] | None:
     """First (ordinal, part, old, new) that differs among known digests of ``parts``."""
+    if old == new:
+        return None
     for ordinal, (a, b) in enumerate(zip(old, new, strict=False)):
         for index, part in enumerate(("h", "conv")):
             if part in parts and a[index] and b[index] and a[index] != b[index]:

@@ -9,6 +9,7 @@ from inspector.commands.registry import Registry
 MODULES = [
     "inspector.commands.groups.movement",
     "inspector.commands.groups.actions",
+    "inspector.commands.groups.faults",
     "inspector.commands.groups.stopping",
     "inspector.commands.groups.looks",
     "inspector.commands.groups.tensors",

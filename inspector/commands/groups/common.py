@@ -47,7 +47,9 @@ def walk_units(ctx: Context, unit: str, count: int) -> Stop:
     """Step ``count`` units; an enabled stop on the way ends it."""
     debugger = ctx.debugger
     req = debugger.request if unit == "request" and debugger.request >= 0 else None
-    if not debugger.asks:
+    # A single step counts as one movement with its neighbours in the jump list; long ones tell how far they are.
+    long = debugger.reports and (count > 1 or unit == "request")
+    if not debugger.asks and not long:
         return debugger.timeline.step(unit, count, back=ctx.rev, req=req, cancel=_cancel(ctx))
     begun = debugger.timeline.now
     stop = _walk_under_stops(ctx, ends(unit, req, ctx.rev), count)
@@ -92,11 +94,8 @@ def say_stop(ctx: Context, stop: Stop) -> None:
         finding = stop.finding
         who = f" r{finding.req}" if finding.req >= 0 else ""
         ctx.say(f"! {finding.name}{who}: {visible(finding.text)} (why explains it)")
-    word = WORDS.get(stop.reason, "").format(limit=debugger.settings.limit)
-    if word:
-        ctx.say(word)
-    elif stop.reason in (*FAILED, "refused") and stop.text:
-        ctx.say(visible(stop.text))
+    if stop.reason in WORDS or (stop.reason in (*FAILED, "refused") and stop.text):
+        ctx.say(_reason(ctx, stop))
     if view.last is not None:
         ctx.say(describe(view.last, view))
     request = view.requests.get(debugger.request)
@@ -105,6 +104,12 @@ def say_stop(ctx: Context, stop: Stop) -> None:
     if isinstance(waiting, Decision):
         ctx.say(f"  waiting for {waiting.what}: {_how_to_answer(waiting)}")
     ctx.say(*(f"  {line}" for line in debugger.display_lines()))
+
+
+def _reason(ctx: Context, stop: Stop) -> str:
+    """Why a movement ended, in words."""
+    word = WORDS.get(stop.reason, "").format(limit=ctx.debugger.settings.limit)
+    return word or visible(stop.text) or stop.reason
 
 
 def _how_to_answer(decision: Decision) -> str:
@@ -143,7 +148,7 @@ def stop_result(ctx: Context, stop: Stop) -> Result:
                 changed.add("stops")
     debugger.hits = {}
     status = "failed" if stop.reason in FAILED else "error" if stop.reason in ERRORS else "ok"
-    return ctx.result(status, stop, changed)
+    return ctx.result(status, stop, changed, error="" if status == "ok" else _reason(ctx, stop))
 
 
 # ---------------------------------------------------------------------------------------------------------- acting

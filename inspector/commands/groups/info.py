@@ -46,8 +46,9 @@ def parts_of(state: StateFact | None) -> str:
 def _ring(debugger: Debugger, which: str) -> list[str]:
     view, request = debugger.view, _request(debugger, which)
     ring = request.ring
+    capacity = ring.capacity or view.start.ring_depth
     head = (
-        f"ring of r{request.req}: {len(ring.entries)} of {ring.capacity} entries, next slot {ring.next_slot}, "
+        f"ring of r{request.req}: {len(ring.entries)} of {capacity} entries, next slot {ring.next_slot}, "
         f"{plural(ring.evictions, 'eviction')}"
     )
     rows = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspector.commands.errors import UsageError
-from inspector.commands.groups.common import Predicate, move, say_stop, stop_result, walk_units
+from inspector.commands.groups.common import Predicate, move, stop_result, walk_units
 from inspector.commands.locations import parse_location
 from inspector.commands.places import When
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
@@ -122,5 +122,4 @@ def _jump(ctx: Context, count: int, back: bool) -> Result:
     for _ in range(count):
         stop = jumps.back() if back else jumps.forward()
     assert stop is not None
-    say_stop(ctx, stop)
-    return ctx.result(stop=stop, changed=("now",))
+    return stop_result(ctx, stop)

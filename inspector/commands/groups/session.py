@@ -56,7 +56,10 @@ def register(registry: Registry) -> None:
     registry.command(
         "assert", "session", "a check: fails, and shows both sides, when the expression is not true",
         Arg("expr", "rest", "an expression"), aliases=("check",), example="assert skew == 0",
-        details="In batch a failed assertion ends the script with exit status 1.",
+        details=(
+            "In batch a failed assertion ends the script with exit status 1. So does an invariant that broke while the "
+            "script ran, unless an assertion that holds speaks of finding or findings, or findings are set off."
+        ),
     )(_assert)  # fmt: skip
     registry.command(
         "source", "session", "run the commands of a file", Arg("file", "file", "a script"), aliases=("so",),
@@ -173,6 +176,7 @@ def _assert(ctx: Context, args: Args) -> Result:
     expression = compile_expression(args["expr"])
     scope = ctx.debugger.scope()
     if expression.true(scope):
+        ctx.debugger.expected = ctx.debugger.expected or not expression.names.isdisjoint(("finding", "findings"))
         return ctx.result(data=True)
     ctx.say(f"assertion failed at event {ctx.debugger.timeline.now}: {expression.source}")
     ctx.say(*(f"  {source} = {value}" for source, value in dict(expression.sides(scope)).items()))
@@ -182,13 +186,14 @@ def _assert(ctx: Context, args: Args) -> Result:
 def _source(ctx: Context, args: Args) -> Result:
     path = Path(args["file"])
     text = read_script(path)
-    status = "ok"
+    status, error = "ok", ""
     for number, command, result in ctx.debugger.source(text, path.name):
         ctx.say(*result.lines)
         if not result.ok:
+            error = f"{path.name}:{number}: {shorten(command, 120)}: {result.error or 'failed'}"
             ctx.say(f"{path.name}:{number}: {shorten(command, 120)}")
             status = result.status
-    return ctx.result(status, changed=("now", "stops", "displays", "focus", "marks", "branch", "settings"))
+    return ctx.result(status, error=error, changed=("now", "stops", "displays", "focus", "marks", "branch", "settings"))
 
 
 def read_script(path: Path, most: int = 4 << 20) -> str:

@@ -1,0 +1,172 @@
+"""Whose state is judged, where it lies, how many tokens it should have absorbed, and its bytes by layer.
+
+Between a partial accept and the next wait the right bytes are still in the queue: what is read then is the source of the
+queued copy, which is what live will hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.events import Place, StateData, TensorRef
+from inspector.analysis.profile import LayerState
+from sessions.errors import NotAvailable
+from sessions.view import LedgerView, RequestFact
+
+if TYPE_CHECKING:
+    from sessions.timeline import Timeline
+
+Chunks = tuple[tuple[int, int], ...]
+PARTS = ("h", "conv")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A state that is looked at. ``tokens`` are those it should have absorbed (exactly ``len(tokens)``), ``chunks`` the
+    spans of them that came as prefill chunks. ``sources`` says where (h, conv) are read; other than ``place`` while a
+    copy into it is queued. ``future`` are tokens that may have been absorbed too early: rejected drafts, or what comes
+    next."""
+
+    branch: int
+    seq: int
+    req: int
+    place: Place
+    tokens: tuple[int, ...]
+    chunks: Chunks
+    sources: tuple[Place, Place]
+    future: tuple[int, ...] = ()
+
+    @property
+    def position(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def queued(self) -> bool:
+        """Whether the bytes are still on their way."""
+        return self.sources != (self.place, self.place)
+
+    def __str__(self) -> str:
+        way = f" (queued from {self.sources[0]})" if self.queued else ""
+        return f"{self.place} of r{self.req}{way}"
+
+
+def line_of(view: LedgerView, before: Callable[[int], LedgerView], request: RequestFact) -> tuple[int, ...]:
+    """All tokens of a request in the order in which they are fed, the drafts of an open round included.
+
+    ``before(seq)`` gives the view after an earlier event."""
+    state = request.round
+    if not state.open or state.mode != "verify" or not state.first or request.last_rollback > state.first:
+        return request.tokens
+    begun = before(state.first).requests.get(request.req)
+    head = begun.tokens if begun is not None else request.tokens[: state.base + 1]
+    drafted = head + state.drafts
+    if state.accepted and len(request.tokens) > len(head) + state.accepted - 1:
+        return request.tokens  # everything accepted is emitted
+    return drafted
+
+
+def right_position(request: RequestFact) -> int:
+    """Tokens live should have absorbed here: between rounds prompt + outputs - 1, inside a round what it has done."""
+    state = request.round
+    if not state.open or request.last_rollback > state.first:
+        return request.expected
+    if state.mode == "verify" and state.base >= 0:
+        return state.base + (state.accepted or state.rows)
+    return request.cursor
+
+
+def subject(timeline: Timeline, req: int, seq: int | None = None, branch: int | None = None) -> Subject:
+    """The live state of ``req`` at an instant.
+
+    Raises:
+        NotAvailable: it has no slot there, or its tokens are not known.
+    """
+    seq, branch = timeline.now if seq is None else seq, timeline.branch if branch is None else branch
+    view = timeline.view_at(seq, branch)
+    request = view.requests.get(req)
+    if request is None or request.slot < 0:
+        raise NotAvailable(f"r{req} has no slot at event {seq}, so it has no live state")
+    line = line_of(view, lambda at: timeline.view_at(at, branch), request)
+    position = right_position(request)
+    tokens = line[:position]
+    if len(tokens) < position or any(token < 0 for token in tokens):
+        raise NotAvailable(f"the tokens of r{req} are not all known: nothing can be recomputed from them")
+    place = Place("live", request.slot)
+    future = request.rejected or line[position:]
+    chunks = tuple(span for span in request.chunks if span[1] <= position)
+    return Subject(branch, seq, req, place, tokens, chunks, _sources(view, place), future)
+
+
+def _sources(view: LedgerView, place: Place) -> tuple[Place, Place]:
+    found = {part: place for part in PARTS}
+    for copy in view.queued:
+        if copy.dst == place:
+            found.update({part: copy.src for part in copy.parts.split("+") if part in PARTS})
+    return found["h"], found["conv"]
+
+
+def snapshot(timeline: Timeline, place: Place, seq: int | None = None, branch: int | None = None) -> Subject:
+    """A ring entry or a cached snapshot, judged by the label it is found under.
+
+    Raises:
+        NotAvailable: nothing is found there, or the tokens are not known.
+    """
+    seq, branch = timeline.now if seq is None else seq, timeline.branch if branch is None else branch
+    view = timeline.view_at(seq, branch)
+    fact = view.states.get(place)
+    if fact is None or fact.label < 0:
+        raise NotAvailable(f"{place} is found under no label at event {seq}: there is nothing it should be")
+    writer = max(fact.h_writer, fact.conv_writer) or seq
+    held = view.prefixes.get(place.index) if place.kind == "prefix" else None
+    if held is not None:
+        writer = max(writer, held.saved)
+    event = timeline.event(writer, branch)
+    req = event.req if event.req >= 0 else fact.owner
+    request = timeline.view_at(writer, branch).requests.get(req)
+    if request is None:
+        raise NotAvailable(f"nobody knows whose tokens {place} holds")
+    position = fact.label if place.kind == "prefix" else request.prompt_len + fact.label - 1
+    line = line_of(timeline.view_at(writer, branch), lambda at: timeline.view_at(at, branch), request)
+    tokens = line[:position]
+    if len(tokens) < position or any(token < 0 for token in tokens):
+        raise NotAvailable(f"the {position} tokens {place} should hold are not all known")
+    chunks = tuple(span for span in request.chunks if span[1] <= position)
+    return Subject(branch, seq, req, place, tokens, chunks, (place, place), line[position:])
+
+
+def read(timeline: Timeline, sources: tuple[Place, Place], seq: int, branch: int) -> dict[int, LayerState]:
+    """h and conv of every recurrent layer at an instant.
+
+    Raises:
+        NotAvailable: this source cannot show them.
+        DivergedError: the bytes contradict the record.
+    """
+    h, conv = sources
+    return {
+        layer: LayerState(
+            timeline.tensor(TensorRef(h, layer, "h"), seq, branch),
+            timeline.tensor(TensorRef(conv, layer, "conv"), seq, branch),
+        )
+        for layer in timeline.start.recurrent_layers
+    }
+
+
+def states_of(data: StateData) -> dict[int, LayerState]:
+    """A recomputed state by model layer number."""
+    return {
+        layer: LayerState(data.h[i] if data.h else None, data.conv[i] if data.conv else None)
+        for i, layer in enumerate(data.layers)
+    }
+
+
+def equal(a: Mapping[int, LayerState], b: Mapping[int, LayerState]) -> bool:
+    """Whether two states are the same bytes in all layers."""
+    return a.keys() == b.keys() and all(a[n].h == b[n].h and a[n].conv == b[n].conv for n in a)
+
+
+def instants(timeline: Timeline, kinds: Iterable[str], req: int, low: int, high: int, branch: int) -> list[int]:
+    """Events of the given kinds of ``req`` between two events, both included."""
+    wanted = frozenset(kinds)
+    return [e.seq for e in timeline.events(low, high, branch) if e.kind in wanted and e.req == req]
