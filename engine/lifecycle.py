@@ -20,6 +20,7 @@ from engine.events import (
     RingRecord,
     RingSave,
     StateCopy,
+    Thinking,
     Trouble,
     Zero,
 )
@@ -74,7 +75,9 @@ def admit(rt: Runtime, action: NewRequest) -> Iterator[Event]:
         yield rt.event(Trouble, request.req, text=str(error), place="kv")
         yield from finish(rt, request, "length", "kv_exhausted")
         return
-    request.seq.thinking = thinking_at_end(rt, request)
+    if thinking_at_end(rt, request):
+        request.seq.thinking = True
+        yield rt.event(Thinking, request.req, inside=True)
 
 
 def fork(rt: Runtime, parent: ActiveRequest, seed: int | None) -> Iterator[Event]:

@@ -60,8 +60,9 @@ def compare(path_a: str | Path, path_b: str | Path, branch_a: int = 0, branch_b:
 
 
 def compare_branches(history: History, a: int, b: int, comparison: Comparison | None = None) -> Difference:
-    """Compare two branches of one session, from where their paths part."""
+    """Compare two branches of one session, from where their paths part. Raises NotAvailable: no such branch."""
     record = history.record
+    record.branch(a), record.branch(b)
     lo = 1
     hi = min(record.last(a), record.last(b))
     while lo <= hi:  # the last event that both paths share

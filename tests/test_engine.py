@@ -338,3 +338,10 @@ def test_without_drafts_there_is_no_checkpoint_to_take() -> None:
     for action in (ev.TakeCheckpoint(req=1), ev.RestoreCheckpoint(req=1)):
         with pytest.raises(EngineRefusal, match="--drafts 0"):
             engine.perform(action)
+
+
+def test_a_prompt_that_ends_inside_thinking_says_so() -> None:
+    engine = make_engine()
+    events = start(engine, CHAT + "<think>\nI need")
+    assert [event.inside for event in of(ev.Thinking, events)][:1] == [True]
+    assert not of(ev.Thinking, start(engine, CHAT + "<think>\nNo.\n</think>\n"))[:1] or engine.rt.requests[2].seq.thinking

@@ -13,7 +13,8 @@ from immutables import Map
 from engine.events import Accept, Place, RingSave, Start, TensorRef
 from inspector.commands.errors import ExpressionError
 from inspector.commands.expressions import MAX_DEPTH, MAX_LENGTH, compile_expression
-from inspector.commands.names import FUNCTIONS, NAMES
+from inspector.commands.functions import FUNCTIONS
+from inspector.commands.names import NAMES
 from inspector.commands.values import Scope
 from sessions.finding import Finding
 from sessions.view import LedgerView, PoolFact, RequestFact, RingEntry, RingFact, RoundFact, StateFact

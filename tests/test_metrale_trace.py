@@ -424,6 +424,56 @@ def test_ring_saves_and_rollbacks() -> None:
     assert view.requests[7].rollbacks == 1
 
 
+def watchdog_run() -> list[str]:
+    """A published run: prompt of 5, a boundary (12) as output 51, then a cycle of 20 tokens; two rollbacks."""
+    script = [*range(100, 150), 12, *range(151, 160), *[*range(20, 39), 12] * 4]
+    lines = ["# scenario watchdog", "num_free_blocks() -> 1000", "-- tick 1", "alloc_sequence() -> slot 0"]
+    lines += ["prefill(n=5, s1@0:len=5, stream=0)"]
+    length, count, ring, used, rollbacks, tick = 5, 1, 0, 0, 0, 1
+    while True:
+        lines += [f'decode_batch(tokens=[{script[count - 1]}], seqs=["s1@0:len={length}"], stream=0)']
+        length, pick, count = length + 1, script[count], count + 1
+        lines += [f"commit_ctx(s1@0:len={length}, n=1, base={length - 1}, row=0)"]
+        lines += [f"argmax_batch(row=0, n=1, stream=0) -> [{pick}]"]
+        if pick == 12:
+            lines += [
+                f"fx apply SsmSnapshotSave{{slot={ring}}}",
+                f"save_decode_ssm_snapshot(s1@0:len={length}, ring={ring})",
+            ]
+            ring += 1
+        used = max(used, length // 16 + 1)
+        if count == 119 and rollbacks == 2:
+            return [*lines, f"free_sequence(s1@0:len={length}, blocks={used})", "num_free_blocks() -> 1000"]
+        if count == 119:
+            lines += ["fx apply SsmSnapshotRestore{slot=0}", f"restore_decode_ssm_snapshot(s1@0:len={length}, ring=0)"]
+            length, count, ring, rollbacks = 55, 51, 1, rollbacks + 1
+        tick += 1
+        lines += [f"num_free_blocks() -> {1000 - used}", f"-- tick {tick}"]
+
+
+def test_the_published_watchdog_run_is_followed_to_its_end() -> None:
+    events = read(watchdog_run())
+    assert check_all(events) == []
+    saves = [(e.round, e.dst.index, e.token_position) for e in events if isinstance(e, ev.RingSave)]
+    assert saves[:3] == [(50, 0, 51), (79, 1, 80), (99, 2, 100)]
+    assert [tick for tick, _, _ in saves[3:]] == [147, 167, 215, 235]
+    rollbacks = [(e.round, e.keep_len, e.dropped, e.cursor, e.pending) for e in events if isinstance(e, ev.Rollback)]
+    assert rollbacks == [(118, 51, 68, 55, 12), (186, 51, 68, 55, 12)]
+    ledger, positions, blocks = Ledger(), {}, {}
+    for event in events:
+        view = ledger.apply(event)
+        live = view.states.get(Place("live", 0))
+        if isinstance(event, ev.RingSave):
+            positions[event.round] = view.states[event.dst].position
+        if isinstance(event, ev.Rollback):
+            assert live is not None and live.position == 55
+            blocks[event.round] = view.pools["blocks"].used
+    assert positions[50] == 55 and positions[79] == 84 and positions[99] == 104
+    assert blocks == {118: 8, 186: 8}
+    assert view.pools["blocks"].used == 0 and outputs(view, 1)[-1] == 38 and len(outputs(view, 1)) == 119
+    assert view.counters["rollback.rolled_back"] == 2 and events[-1].round == 254
+
+
 def test_a_ring_slot_nobody_saved() -> None:
     events = read([*ONE, "restore_decode_ssm_snapshot(s7@0:len=5, ring=4)"])
     assert any(isinstance(event, ev.Trouble) and "ring slot 4" in event.text for event in events)

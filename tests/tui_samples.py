@@ -263,3 +263,11 @@ def slab(seq: int = 1043) -> Slab:
     base = values + 1e-6 * random.standard_normal(values.shape)
     base[:, 10:14, 18:26] += 0.5
     return Slab(seq, "live:1", 4, "h", values.astype(np.float32), base.astype(np.float32), "ring 3")
+
+
+def small_slab(seq: int = 1043) -> Slab:
+    """A tensor of few, large pixels: pictures of it stay small."""
+    values = np.array([[[0.0, 1.0, -1.0, 2.0], [0.5, -0.5, 0.0, -2.0], [1.5, 0.0, 0.0, 0.0], [0.0, 0.0, np.nan, 1.0]]])
+    base = np.where(np.isnan(values), 0.0, values)
+    base[0, 0, 3] = 0.0
+    return Slab(seq, "live:1", 4, "h", values.astype(np.float32), base.astype(np.float32), "ring 3")

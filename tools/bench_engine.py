@@ -1,6 +1,6 @@
 """Benchmark of the engine against ``transformers``: ratios in one run, same weights, same thread count.
 
-    python tools/bench_engine.py [--sections decode,verify] [--models bundled,wide] [--dtypes float32,bfloat16]
+    python tools/bench_engine.py [--sections decode,verify,prefill] [--models bundled,wide] [--dtypes float32,bfloat16]
                                  [--threads 1,2] [--bundled PATH] [--json FILE]
 
 Needs the test extra. Each section is a function from a ``Subject`` (one model, dtype and thread count) to figures by
@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,8 @@ import transformers
 
 from engine.checkpoint import inspect_checkpoint
 from engine.config import ModelConfig
+from engine.demo import demo_path
+from engine.layers.linear import Packed, Plain, Projection, Transposed
 from engine.model import HybridModel
 from engine.naming import canonical
 from engine.state.paged_kv import KvTable, PagedKv
@@ -199,7 +201,39 @@ def prefill(subject: Subject) -> Figures:
     return {"tokens_per_s": 1 / mine, "transformers_tokens_per_s": 1 / other, "times_faster": other / mine}
 
 
-SECTIONS: dict[str, Callable[[Subject], Figures]] = {"decode": decode, "verify": verify, "prefill": prefill}
+def products(subject: Subject) -> Figures:
+    """GB/s of one row, then of four, through cold matrices of the wide model in every form a weight can be kept in."""
+    rows, columns, count = 7168, 1024, 16
+    weights = [torch.randn(rows, columns).to(subject.dtype) for _ in range(count)]
+    size = count * weights[0].numel() * weights[0].itemsize
+    figures = {}
+    for name, form in {"plain": Plain, "transposed": Transposed, "packed": Packed}.items():
+        made = [form(weight) for weight in weights]
+        one, four = torch.randn(columns).to(subject.dtype), torch.randn(K, columns).to(subject.dtype)
+        out = torch.empty(rows, dtype=subject.dtype)
+
+        def row(made: Sequence[Projection] = made, x: torch.Tensor = one, out: torch.Tensor = out) -> int:
+            for matrix in made:
+                matrix.row(x, out)
+            return 1
+
+        def several(made: Sequence[Projection] = made, x: torch.Tensor = four) -> int:
+            for matrix in made:
+                matrix.rows(x)
+            return 1
+
+        with torch.inference_mode():
+            seconds = median_of(subject.rounds, row, several)
+        figures |= {f"{name}_1": size / seconds[0] / 1e9, f"{name}_4": size / seconds[1] / 1e9}
+    return {"read": read_bandwidth(subject.threads) / 1e9, **figures}
+
+
+SECTIONS: dict[str, Callable[[Subject], Figures]] = {
+    "decode": decode,
+    "verify": verify,
+    "prefill": prefill,
+    "products": products,
+}
 
 
 # --------------------------------------------------------------------------------------------------------- models
@@ -251,11 +285,11 @@ def report(results: Mapping[str, Figures]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sections", default=",".join(SECTIONS))
+    parser.add_argument("--sections", default="decode,verify,prefill")
     parser.add_argument("--models", default="bundled,wide")
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--bundled", default=os.environ.get("METRALE_DEMO_MODEL", "engine/demo/model.safetensors"))
+    parser.add_argument("--bundled", default=str(demo_path()))
     parser.add_argument("--json", default="")
     args = parser.parse_args()
     transformers.utils.logging.set_verbosity_error()

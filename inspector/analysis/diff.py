@@ -28,8 +28,9 @@ from inspector.analysis.moments import (
     cosine,
     head_count,
     lost,
+    per_head,
+    products,
     ratio,
-    sum_products,
     trusted,
 )
 from inspector.analysis.tolerance import Passing, Tolerance, default_tolerance
@@ -174,7 +175,9 @@ def _pass(sums: _Sums, left: Flat, right: Flat, block: Block, room: Scratch) -> 
     n = block.hi - block.lo
     part = slice(block.head, block.head + block.count)
     x = left.decoded(block.lo, block.hi, room.a)
-    if sums.equal and trusted(xx := sum_products(x, x, block)):
+    rows = room.rows(block)
+    products(x, x, block, rows[0])
+    if sums.equal and trusted(xx := per_head(rows[:1], block)[0]):
         sums.aa[part] += xx
         sums.bb[part] += xx
         sums.pairs += n
@@ -182,27 +185,33 @@ def _pass(sums: _Sums, left: Flat, right: Flat, block: Block, room: Scratch) -> 
         return
     y = right.decoded(block.lo, block.hi, room.b)
     d = np.subtract(x, y, out=room.d[:n])
-    xx, yy, dd = sum_products(x, x, block), sum_products(y, y, block), sum_products(d, d, block)
+    products(y, y, block, rows[1])
+    products(d, d, block, rows[2])
     np.abs(d, out=d)
+    products(d, room.ones[: block.row], block, rows[3])
+    xx, yy, dd, magnitude = found = per_head(rows, block)
+    sample = d[-block.lo % sums.stride :: sums.stride].copy()
     valid = n
-    if not (trusted(xx) and trusted(yy)) or lost(dd, d):
+    if not trusted(found[:2]) or lost(dd, d):
         xx, yy, dd, wrong_x, wrong_y = careful(x, y, block)
         if wrong_x or wrong_y:
             valid = _not_finite(sums, x, y, d)
+            sample = sample[np.isfinite(sample)]
+        magnitude = d.sum(dtype=np.float64, keepdims=True)
     sums.aa[part] += xx
     sums.bb[part] += yy
     sums.dd[part] += dd
     sums.pairs += valid
+    sums.samples.append(sample)
     _count_zeros(sums, left.size, x, y, room.mask[:n])
-    sums.samples.append(d[-block.lo % sums.stride :: sums.stride].copy())
     tops = np.maximum.reduce(d.reshape(block.count, -1), axis=1)
     np.maximum(sums.top[part], tops, out=sums.top[part])
-    highest = float(tops.max())
+    highest = max(tops.tolist())
     if highest == 0.0:
         return
     if highest > sums.best:
         sums.best, sums.at = highest, block.lo + int(d.argmax())
-    sums.total += float(sum_products(d, room.ones[: block.row], block).sum())
+    sums.total += float(np.add.reduce(magnitude))
     _tolerances(sums, y, d, highest, room.t[:n], room.mask[:n])
 
 
@@ -219,7 +228,7 @@ def _tolerances(sums: _Sums, y: Floats, d: Floats, highest: float, t: Floats, ma
     if highest <= min(atol, sums.atol):
         return
     np.abs(y, out=t)
-    lowest = float(t.min()) if highest > atol else 0.0
+    lowest = float(np.minimum.reduce(t)) if highest > atol else 0.0
     # Only an element with |b| below (highest - atol) / rtol can ask for more than the rtol found so far.
     if highest > atol and (sums.rtol == 0.0 or lowest * sums.rtol < highest - atol):
         need = np.divide(d - d.dtype.type(atol), t)
@@ -227,7 +236,7 @@ def _tolerances(sums: _Sums, y: Floats, d: Floats, highest: float, t: Floats, ma
     np.multiply(t, t.dtype.type(rtol), out=t)
     np.subtract(d, t, out=t)
     if highest > sums.atol:
-        sums.atol = max(sums.atol, float(t.max()))
+        sums.atol = max(sums.atol, float(np.maximum.reduce(t)))
     if highest > atol:
         sums.outside += int(np.count_nonzero(np.greater(t, t.dtype.type(atol), out=mask)))
 

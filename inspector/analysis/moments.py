@@ -51,31 +51,29 @@ def blocks(size: int, heads: int) -> Iterator[Block]:
             yield Block(lo, hi, head, 1, row or hi - lo)
 
 
-def sum_products(x: Floats, y: Floats, block: Block) -> NDArray[np.float64]:
-    """Sum of x*y for each head of ``block``, as float64 [count]."""
-    rows = np.vecdot(x.reshape(-1, block.row), y.reshape(-1, block.row))
-    sums: NDArray[np.float64] = np.add.reduce(rows.reshape(block.count, -1), axis=1, dtype=np.float64)
+def products(x: Floats, y: Floats, block: Block, out: Floats) -> None:
+    """Sums of x*y over each row of ``block`` into ``out`` [rows]."""
+    np.vecdot(x.reshape(-1, block.row), y.reshape(-1, block.row), out=out)
+
+
+def per_head(rows: Floats, block: Block) -> NDArray[np.float64]:
+    """Row sums [n, rows] to sums per head [n, count], in float64."""
+    sums: NDArray[np.float64] = np.add.reduce(rows.reshape(len(rows), block.count, -1), axis=2, dtype=np.float64)
     return sums
 
 
-def extremes(sums: NDArray[np.float64]) -> tuple[float, float]:
-    """Smallest and largest; NaN anywhere gives NaN. Python is quicker than numpy for the few heads of a block."""
-    if sums.size <= 16:
-        values = sums.tolist()
-        return (min(values), max(values)) if sum(values) == sum(values) else (float("nan"), float("nan"))
-    return float(sums.min()), float(sums.max())
-
-
 def trusted(sums: NDArray[np.float64]) -> bool:
-    """False when squares of this block may have overflowed, underflowed or met a NaN."""
-    least, most = extremes(sums)
-    return least > TRUSTED[0] and most < TRUSTED[1]
+    """False when sums of squares may have overflowed, underflowed or met a NaN. Python is quicker for the few heads of
+    a block than numpy would be."""
+    low, high = TRUSTED
+    return all(low < value < high for value in sums.ravel().tolist())
 
 
 def lost(sums: NDArray[np.float64], d: Floats) -> bool:
     """True when sums of squares of the differences ``d`` overflowed, or are tiny although ``d`` is not zero."""
-    least, most = extremes(sums)
-    return not most < TRUSTED[1] or (least < TRUSTED[0] and bool(d.any()))
+    low, high = TRUSTED
+    values = sums.tolist()
+    return not all(value < high for value in values) or (any(value < low for value in values) and bool(d.any()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,7 @@ def head_count(shape: tuple[int, ...], heads: int | None) -> int:
 class Scratch:
     """Memory for one comparison: a few rows of one block each."""
 
-    __slots__ = ("a", "b", "d", "mask", "ones", "t")
+    __slots__ = ("_rows", "a", "b", "d", "mask", "ones", "t")
 
     def __init__(self, left: Flat, right: Flat, size: int) -> None:
         kind = np.float64 if left.wide or right.wide else np.float32
@@ -160,6 +158,14 @@ class Scratch:
         self.t: Floats = np.empty(room, kind)
         self.ones: Floats = np.ones(room, kind)
         self.mask: NDArray[np.bool_] = np.empty(room, np.bool_)
+        self._rows: Floats = np.empty(4, kind)
+
+    def rows(self, block: Block) -> Floats:
+        """Room for four sums of each row of ``block``: [4, rows]."""
+        count = (block.hi - block.lo) // block.row
+        if self._rows.size < 4 * count:
+            self._rows = np.empty(4 * count, self.a.dtype)
+        return self._rows[: 4 * count].reshape(4, count)
 
 
 def moments(a: Tensor, b: Tensor, heads: int | None = None) -> Moments:
@@ -178,15 +184,18 @@ def moments(a: Tensor, b: Tensor, heads: int | None = None) -> Moments:
         for block in blocks(left.size, parts):
             part = slice(block.head, block.head + block.count)
             x = left.decoded(block.lo, block.hi, room.a)
-            xx = sum_products(x, x, block)
-            if equal and trusted(xx):
+            rows = room.rows(block)
+            products(x, x, block, rows[0])
+            if equal and trusted(xx := per_head(rows[:1], block)[0]):
                 aa[part] += xx
                 bb[part] += xx
                 continue
             y = right.decoded(block.lo, block.hi, room.b)
             d = np.subtract(x, y, out=room.d[: block.hi - block.lo])
-            yy, ee = sum_products(y, y, block), sum_products(d, d, block)
-            if not (trusted(xx) and trusted(yy)) or lost(ee, d):
+            products(y, y, block, rows[1])
+            products(d, d, block, rows[2])
+            xx, yy, ee = sums = per_head(rows[:3], block)
+            if not trusted(sums[:2]) or lost(ee, d):
                 xx, yy, ee, wrong_x, wrong_y = careful(x, y, block)
                 bad_a += wrong_x
                 bad_b += wrong_y

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inspector.commands.errors import CommandError
+from inspector.commands.fields import ATTRIBUTES
+from inspector.commands.functions import FUNCTIONS
 from inspector.commands.locations import KINDS
-from inspector.commands.names import FUNCTIONS, NAMES, WORDS
+from inspector.commands.names import NAMES, WORDS
 from inspector.commands.parser import Words
 from inspector.commands.places import COMPUTED
 from inspector.commands.registry import Arg, Command
-from inspector.commands.values import ATTRIBUTES
 
 if TYPE_CHECKING:
     from inspector.commands.debugger import Debugger

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inspector.commands.names import FUNCTIONS, NAMES
+from inspector.commands.fields import EVENT_FIELDS, TABLES
+from inspector.commands.functions import FUNCTIONS
+from inspector.commands.names import NAMES
 from inspector.commands.places import COMPUTED
 from inspector.commands.registry import NEEDS, Command, Registry
 from inspector.commands.render import table
-from inspector.commands.values import EVENT_FIELDS, TABLES
 
 TITLES = {
     "move": "Movement",

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from engine.events import Place
-from inspector.commands import values
-from inspector.commands.values import PlaceValue, Scope, Tensors, ValueProblem, kind_of
+from inspector.commands import fields
+from inspector.commands.functions import FUNCTIONS
+from inspector.commands.values import Scope
 from inspector.text import suggest
-from sessions.view import PoolFact, RequestFact, RingFact
-
-if TYPE_CHECKING:
-    from inspector.commands.values import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +21,7 @@ class Name:
 
 
 def _of_current(name: str) -> Callable[[Scope], Any]:
-    get = values.REQUEST[name][1]
+    get = fields.REQUEST[name][1]
 
     def read(scope: Scope) -> Any:
         request = scope.request()
@@ -70,8 +66,8 @@ NAMES: dict[str, Name] = {
     "old": Name("in the condition of a watch: the value before", _extra("old")),
     "new": Name("in the condition of a watch: the value now", _extra("new")),
     **{
-        name: Name(values.REQUEST[name][0] + " (of the current request)", _of_current(name))
-        for name in values.REQUEST
+        name: Name(fields.REQUEST[name][0] + " (of the current request)", _of_current(name))
+        for name in fields.REQUEST
         if name != "id"
     },
 }

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from inspector.commands.values import Tensors, ValueProblem, kind_of
+from inspector.commands.values import PlaceValue, Tensors, ValueProblem, kind_of
 from inspector.text import suggest
 
 MAX_WHOLE = 2**63
@@ -124,3 +124,10 @@ def cut(base: Any, low: Any, high: Any) -> Any:
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int)):
             raise ValueProblem("the bounds of a slice are whole numbers")
     return base[low:high]
+
+
+def truth(value: Any) -> bool:
+    """A place counts as true when it has a slot; everything else as in Python."""
+    if isinstance(value, PlaceValue):
+        return value.place is not None
+    return bool(value)

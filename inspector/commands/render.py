@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from inspector.commands.values import skews
+from inspector.commands.fields import skews
 from inspector.describe import token_text
 from inspector.text import visible
 from sessions.view import LedgerView, RequestFact, StateFact

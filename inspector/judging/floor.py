@@ -16,13 +16,14 @@ from engine.events import Computation, FirstLayer, Golden, Start, StateData
 from inspector.analysis.arrays import as_floats
 from inspector.analysis.flips import logit_noise
 from inspector.analysis.moments import moments
-from inspector.analysis.noise import NoiseFloor, measured_floor
+from inspector.analysis.noise import LEAST, NoiseFloor, measured_floor
 
 if TYPE_CHECKING:
     from inspector.analysis.arrays import Tensor
 
 Compute = Callable[[Computation], tuple[StateData, ...]]
 PROBE = 96
+ROUNDING_STEP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,13 @@ def measure_first(compute: Compute, start: Start) -> NoiseFloor:
     tokens = probe_tokens(start.vocab)
     (steps,) = compute(FirstLayer(tokens=tokens))
     others = [compute(FirstLayer(tokens=tokens, chunks=chunks))[0] for chunks in _chunkings(tokens, start.k)]
-    return measured_floor([errors(other, steps) for other in others])
+    return measured_floor([errors(other, steps) for other in others], least=least(start))
+
+
+def least(start: Start) -> float:
+    """No floor lies below one rounding step of the activations: a flip of a single element may be too rare for the probe
+    to meet."""
+    return max(LEAST, ROUNDING_STEP.get(start.dtype, 0.0))
 
 
 def measure(compute: Compute, start: Start) -> Floors:
@@ -58,7 +65,7 @@ def measure(compute: Compute, start: Start) -> Floors:
         for other in others
         if other.logits is not None and steps.logits is not None
     ]
-    states = measured_floor([errors(other, steps) for other in others])
+    states = measured_floor([errors(other, steps) for other in others], least=least(start))
     first = measure_first(compute, start) if 0 in start.recurrent_layers else states
     return Floors(states, first, max(noise, default=0.0))
 

@@ -1,0 +1,275 @@
+"""``judge``: the state of a request (or a snapshot) against what it should be, as a verdict with its evidence.
+
+Three comparisons, in the order of engines.md C.3: the round that made the state, done again from the bytes it began
+from, in the same shapes (must be bitwise) and token by token; then golden, everything from scratch. When the round is
+right and golden is not, the error is older: the commit point where it began is looked for and judged instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.events import Golden, Place, Rerun, StateData
+from inspector.analysis.arrays import as_floats
+from inspector.analysis.flips import Flip, _kind
+from inspector.analysis.kinds import Verdict
+from inspector.analysis.profile import Candidate, LayerState
+from inspector.analysis.shift import ahead
+from inspector.analysis.verdict import judge as classify
+from inspector.judging.floor import Floors, measure
+from inspector.judging.origin import origin
+from inspector.judging.rounds import Made, made
+from inspector.judging.states import Subject, equal, read, snapshot, states_of, subject
+from inspector.judging.suspects import of_rows, other_forwards, seen_before
+from inspector.judging.windows import decode_place
+from sessions.errors import DivergedError, NotAvailable
+
+if TYPE_CHECKING:
+    from sessions.timeline import Timeline
+
+States = Mapping[int, LayerState]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One comparison: with what, and the verdict."""
+
+    name: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """``verdict`` is the answer; ``comparisons`` all that were made. ``since`` is the event after which the state is
+    wrong (0: it is right, or not known), ``writer`` the event that wrote it last. ``older``: judged is the commit point
+    where the error began, not the present. ``window`` reads the conv window; ``flips`` picks that another computation
+    would not have made; ``inert`` whether the judgement left the engine's bytes alone (None: not looked at)."""
+
+    about: Subject
+    verdict: Verdict
+    comparisons: tuple[Comparison, ...]
+    since: int = 0
+    writer: int = 0
+    older: bool = False
+    window: str = ""
+    flips: tuple[Flip, ...] = ()
+    inert: bool | None = None
+    made: Made | None = None
+
+    @property
+    def right(self) -> bool:
+        return self.verdict.benign
+
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        verdict = self.verdict
+        kind = verdict.kind.replace("_", " ")
+        if verdict.kind == "bitwise":
+            return f"{self.about.place} of r{self.about.req} is right: {verdict.evidence} to {self.comparisons[0].name}"
+        if self.right:
+            return f"{self.about.place} of r{self.about.req} is right up to rounding: {verdict.evidence}"
+        words = [kind]
+        if verdict.tokens:
+            parts = verdict.parts.replace("+", " and ")
+            words.append(f"{parts or 'state'} {ahead(verdict.tokens)}")
+        words += [f"it is the state of {verdict.owner}" if verdict.owner else "", verdict.dtype]
+        since = f", wrong since event {self.since}" if self.since else ""
+        shown = "; ".join(word for word in words if word)
+        return f"{self.about.place} of r{self.about.req}: {shown}{since}. {verdict.evidence}"
+
+
+class Judge:
+    """Judges states of one timeline. The noise floors of its model are measured when first needed, and kept."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self._floors: Floors | None = None
+
+    @property
+    def floors(self) -> Floors:
+        """Measured on the open model. Raises NotAvailable without one."""
+        if self._floors is None:
+            timeline = self.timeline
+            self._floors = measure(lambda asked: timeline.compute(asked), timeline.start)
+        return self._floors
+
+    def exact(self, about: Subject) -> bool:
+        """Whether golden must be met bit for bit: nothing was verified in a batch up to here."""
+        view = self.timeline.view_at(about.seq, about.branch)
+        return view.start.verify_mode == "exact" and not view.counters.get("verifies.batched", 0)
+
+    def request(self, req: int, seq: int | None = None, prove: bool = False) -> Judgement:
+        """Judge the live state of a request at an instant (default now). ``prove``: check that nothing was disturbed.
+
+        Raises:
+            NotAvailable: no model is open, or the request has no state there.
+        """
+        about = subject(self.timeline, req, seq)
+        before = self.timeline.image_digest(about.seq, about.branch) if prove else None
+        result = self._live(about, deep=True)
+        if before is not None:
+            after = self.timeline.image_digest(about.seq, about.branch)
+            result = replace(result, inert=before == after)
+        return result
+
+    def place(self, place: Place, seq: int | None = None) -> Judgement:
+        """Judge a ring entry or a cached snapshot by its label, or a live state by its slot's owner.
+
+        Raises:
+            NotAvailable: nothing can be said about that place.
+        """
+        view = self.timeline.view_at(self.timeline.now if seq is None else seq)
+        if place.kind == "live":
+            owner = view.slot_owner.get(place.slot, -1)
+            return self.request(owner, seq)
+        if place.kind not in ("ring", "prefix"):
+            raise NotAvailable(f"{place} has no label to judge it by; judge live, a ring entry or a cached snapshot")
+        about = snapshot(self.timeline, place, seq)
+        return self._against_golden(about, self._read(about), None)
+
+    # ------------------------------------------------------------------------------------------------------- inside
+
+    def _read(self, about: Subject) -> dict[int, LayerState]:
+        try:
+            return read(self.timeline, about.sources, about.seq, about.branch)
+        except DivergedError as error:
+            raise NotAvailable(str(error)) from error
+
+    def _live(self, about: Subject, deep: bool) -> Judgement:
+        found = self._read(about)
+        how = made(self.timeline, about)
+        step = self._round_again(about, found, how) if how is not None and how.place is not None else None
+        if step is not None and not step.right:
+            return step
+        whole = self._against_golden(about, found, how)
+        both = (*(step.comparisons if step is not None else ()), *whole.comparisons)
+        if whole.right:
+            best = step if step is not None and step.verdict.kind == "bitwise" and whole.verdict.kind != "bitwise" else whole
+            verdict = whole.verdict if not self.exact(about) else best.verdict
+            return replace(whole, verdict=verdict, comparisons=both, flips=step.flips if step is not None else ())
+        if deep:
+            begun = origin(self.timeline, about, self.floors.states, self.exact(about))
+            if begun is not None and begun.wrong < about.seq:
+                older = self._live(subject(self.timeline, about.req, begun.wrong, about.branch), deep=False)
+                if not older.right:
+                    return replace(older, older=True, since=older.since or begun.wrong)
+            if begun is not None:
+                whole = replace(whole, since=whole.since or begun.wrong)
+        return replace(whole, comparisons=both)
+
+    def _round_again(self, about: Subject, found: States, how: Made) -> Judgement | None:
+        """The round that made the state, from the bytes it began from."""
+        timeline = self.timeline
+        assert how.place is not None
+        rerun = Rerun(req=about.req, place=how.place, position=how.base, tokens=how.fed, form=how.form)
+        try:
+            rows = timeline.compute(rerun, how.before, about.branch)
+            before = read(timeline, (how.place, how.place), how.before, about.branch)
+        except (NotAvailable, DivergedError):
+            return None
+        if how.form == "prefill":
+            right = states_of(rows[-1])
+        elif 0 < how.count <= len(rows):
+            right = states_of(rows[how.count - 1])
+        else:
+            return None
+        name = "its round done again from the state it began with"
+        suspects = of_rows(before, rows if how.form != "prefill" else (), how)
+        verdict = self._classify(about, found, right, suspects, how)
+        comparisons = [Comparison(name, verdict)]
+        if how.form == "rows":
+            singles = timeline.compute(replace(rerun, form="steps", tokens=how.fed[: how.count]), how.before, about.branch)
+            single = classify(found, states_of(singles[-1]), suspects, self.floors.states)
+            comparisons.append(Comparison("its round done again token by token", single))
+        if timeline.start.rollback_mode == "replay" and how.mode == "verify" and how.count < len(how.fed):
+            comparisons += self._replayed(about, found, rerun, how)
+        flips = () if how.form == "prefill" else self._flips(rows, how)
+        return self._finished(about, verdict, tuple(comparisons), how, flips)
+
+    def _replayed(self, about: Subject, found: States, rerun: Rerun, how: Made) -> list[Comparison]:
+        """The recorded inputs of the accepted rows run again, while they are still there."""
+        again = replace(rerun, form="replay", tokens=how.fed[: how.count])
+        ends = [e.seq for e in self.timeline.events(how.before, about.seq, about.branch) if e.kind == "verify"]
+        if not ends:
+            return []
+        try:
+            # the records are there after the rows; the state they start from is the checkpoint
+            place = Place("checkpoint", about.place.slot)
+            states = self.timeline.compute(replace(again, place=place), ends[0], about.branch)
+        except NotAvailable:
+            return []
+        verdict = classify(found, states_of(states[-1]), floor=self.floors.states)
+        return [Comparison("the recorded inputs of its rows run again", verdict)]
+
+    def _against_golden(self, about: Subject, found: States, how: Made | None) -> Judgement:
+        golden, = self.timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks), about.seq, about.branch)
+        right = states_of(golden)
+        name = f"golden, its {about.position} tokens from scratch"
+        verdict = self._classify(about, found, right, {}, how)
+        return self._finished(about, verdict, (Comparison(name, verdict),), how, ())
+
+    def _classify(
+        self, about: Subject, found: States, right: States, suspects: Mapping[str, Candidate], how: Made | None
+    ) -> Verdict:
+        """The verdict, with more suspects each time the ones at hand explain nothing."""
+        if equal(found, right):
+            return classify(found, right)
+        known = dict(suspects)
+        floor = self.floors.states
+        verdict = classify(found, right, known, floor)
+        if _explained(verdict):
+            return verdict
+        known |= seen_before(self.timeline, about, found)
+        verdict = classify(found, right, known, floor)
+        if _explained(verdict) or how is None:
+            return verdict
+        known |= other_forwards(self.timeline, about, how)
+        return classify(found, right, known, floor)
+
+    def _flips(self, rows: tuple[StateData, ...], how: Made) -> tuple[Flip, ...]:
+        """Picks of the round that its own states, computed again, would not have made."""
+        flips = []
+        for row, (state, pick) in enumerate(zip(rows, how.picks, strict=False)):
+            if state.logits is None or pick < 0:
+                continue
+            logits = as_floats(state.logits).astype(np.float64)
+            best = int(logits.argmax())
+            if best != pick and pick < len(logits):
+                margin = float(logits[best] - logits[pick])
+                top = np.partition(logits, -2)[-2:]
+                kind = _kind(margin, self.floors.logits)
+                flips.append(Flip(row, pick, best, margin, 0.0, float(top[1] - top[0]), kind))
+        return tuple(flips)
+
+    def _finished(
+        self,
+        about: Subject,
+        verdict: Verdict,
+        comparisons: tuple[Comparison, ...],
+        how: Made | None,
+        flips: tuple[Flip, ...],
+    ) -> Judgement:
+        fact = self.timeline.view_at(about.seq, about.branch).states.get(about.place)
+        writer = max(fact.h_writer, fact.conv_writer) if fact is not None else 0
+        window = "" if verdict.benign else self._window(about)
+        since = 0 if verdict.benign else writer
+        return Judgement(about, verdict, comparisons, since, writer, False, window, flips, None, how)
+
+    def _window(self, about: Subject) -> str:
+        try:
+            return decode_place(self.timeline, about).reading.text(str(about.place))
+        except (NotAvailable, DivergedError, ValueError):
+            return ""
+
+
+def _explained(verdict: Verdict) -> bool:
+    """Whether a verdict needs no further suspects: benign by bits, a fact, or a candidate that fits bit for bit."""
+    if verdict.kind in ("bitwise", "zero", "transposed", "nonfinite"):
+        return True
+    if verdict.kind == "rounding":
+        return bool(verdict.match)
+    return verdict.confidence >= 1.0
