@@ -82,7 +82,8 @@ def _batch(
         from inspector.text import quoted
 
         texts.insert(0, ("--prompt", f"new {quoted(prompt)} max={max_tokens}" + (" --chat" if chat else "")))
-    texts += [("-e", command) for command in commands or ()]
+    if commands:
+        texts.append(("-e", "\n".join(commands)))
     try:
         status = play(debugger, texts, echo, keep_going)
     finally:

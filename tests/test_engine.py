@@ -344,4 +344,6 @@ def test_a_prompt_that_ends_inside_thinking_says_so() -> None:
     engine = make_engine()
     events = start(engine, CHAT + "<think>\nI need")
     assert [event.inside for event in of(ev.Thinking, events)][:1] == [True]
-    assert not of(ev.Thinking, start(engine, CHAT + "<think>\nNo.\n</think>\n"))[:1] or engine.rt.requests[2].seq.thinking
+    admitted = run(engine, ev.NewRequest(prompt=engine.tokens(CHAT + "<think>\nNo.\n</think>\n")))
+    assert not of(ev.Thinking, admitted)
+    assert not engine.rt.requests[2].seq.thinking

@@ -61,7 +61,7 @@ def test_a_line_is_answered_and_followed_by_a_frame() -> None:
 
 def test_frames_are_posted_while_it_runs_and_an_interrupt_pauses_it() -> None:
     worker, post = opened()
-    worker.submit('new "a b c" max=100000 ignore-eos')
+    worker.submit('new "a b c" --max 100000 --ignore-eos')
     rested(worker)
     running = threading.Event()
 
@@ -225,7 +225,7 @@ async def test_the_first_paint_does_not_wait_for_the_opener() -> None:
 
 
 async def test_ctrl_c_pauses_and_never_ends_the_session() -> None:
-    async with screen('new "a b c" max=100000 ignore-eos', "next") as driver:
+    async with screen('new "a b c" --max 100000 --ignore-eos', "next") as driver:
         await driver.pilot.press("ctrl+c")
         assert driver.app.return_value is None
         await driver.pilot.press("c")
@@ -236,7 +236,7 @@ async def test_ctrl_c_pauses_and_never_ends_the_session() -> None:
 
 
 async def test_space_pauses_a_running_engine() -> None:
-    async with screen('new "a b c" max=100000 ignore-eos', "next") as driver:
+    async with screen('new "a b c" --max 100000 --ignore-eos', "next") as driver:
         await driver.pilot.press("c")
         while not driver.frame.running:
             await driver.pilot.pause()
@@ -285,7 +285,7 @@ async def test_the_mouse_goes_to_tokens_tabs_rows_and_places_on_the_timeline() -
 
 
 async def test_a_long_recording_scrolls_by_asking_for_rows() -> None:
-    async with screen('new "a b c" max=400 ignore-eos', "finish") as driver:
+    async with screen('new "a b c" --max 400 --ignore-eos', "finish") as driver:
         last = driver.frame.last
         assert last > 1000
         await driver.press("8", "g")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engine.events import Place, TensorData
 from inspector.commands.errors import CommandError
 from inspector.commands.golden import golden_of
-from inspector.commands.groups.tensors import PARTS, layers_of, parts_of, read
+from inspector.commands.groups.tensors import NO_LAYERS, PARTS, layers_of, parts_of, read
 from inspector.commands.places import Base, PlaceSpec
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
 from inspector.commands.render import positions, table
@@ -98,7 +98,7 @@ def _diff(ctx: Context, args: Args) -> Result:
     expected = _base(ctx, args["base"], spec, place, instant)
     layers = layers_of(debugger, spec)
     if not layers:
-        raise CommandError("this run has no recurrent layers, so there is nothing to compare")
+        raise CommandError(NO_LAYERS)
     tolerance = args["tol"] if args["tol"] is not None else debugger.settings.tolerance or None
     result = compare(ctx, found, expected, layers, parts_of(spec), tolerance)
     failed = _report(ctx, result, found, expected, args["all"], tolerance, args["exact"])

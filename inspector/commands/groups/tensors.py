@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from inspector.commands.debugger import Debugger, Instant
 
 PARTS = ("h", "conv")
+NO_LAYERS = "there are no tensors: the run tells of no recurrent layers (an imported trace has facts only)"
 RAMP = " .:-=+*#%@"
 ROWS, COLUMNS = 8, 8
 
@@ -63,7 +64,7 @@ def _examine(ctx: Context, args: Args) -> Result:
     place, instant = debugger.place(spec)
     layers = layers_of(debugger, spec)
     if not layers:
-        raise CommandError("this run has no recurrent layers, so there are no tensors")
+        raise CommandError(NO_LAYERS)
     state = debugger.view_of(instant).states.get(place)
     rows, data = [], {}
     for layer in layers:
