@@ -888,7 +888,8 @@ class Rerun(Computation):
     """Run ``tokens`` on a copy of the state at ``place`` and of the KV of ``req`` below ``position``: ``form`` steps
     (one by one), rows (all at once, as a batched verify), prefill (as one chunk), replay (the recorded inputs of the
     last verify again; replay mode only). One :class:`StateData` after each token; prefill gives only the last.
-    ``empty``: begin from an all-zero state instead of the one at ``place``."""
+    ``empty``: begin from an all-zero state instead of the one at ``place``. ``twice``: absorb the first token one more
+    time before, at the same position."""
 
     kind: ClassVar[str] = "rerun"
     req: int = -1
@@ -897,6 +898,7 @@ class Rerun(Computation):
     tokens: tuple[int, ...] = ()
     form: str = "steps"
     empty: bool = False
+    twice: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

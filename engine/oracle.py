@@ -106,6 +106,8 @@ class Oracle:
         tokens = self._checked(asked.tokens)
         scratch = self._copied(asked)
         end = asked.position + len(tokens)
+        if asked.twice and tokens:
+            self._model.step(tokens[0], scratch.pool, 0, scratch.table, asked.position)
         if asked.form == "rows":
             return tuple(self._rows(asked, scratch, tokens))
         if asked.form == "prefill":

@@ -103,16 +103,15 @@ def play(debugger: Debugger, texts: list[tuple[str, str]], echo: bool = False, k
             if echo:
                 sys.stdout.write(f"> {command}\n")
             sys.stdout.write("".join(f"{line}\n" for line in result.lines if line != result.error))
+            sys.stdout.flush()
             if result.ok:
                 continue
-            sys.stdout.flush()
             remark(f"{name}:{number}: {command}: {result.error or 'failed'}")
             if result.status != "failed":
                 return 2
             status = 1
             if not keep_going:
                 return status
-        sys.stdout.flush()
         if debugger.cancelled:
             raise KeyboardInterrupt
         if debugger.finished:

@@ -93,8 +93,6 @@ def _record(
         drafts=drafts, ring=ring, slots=slots, verify=verify, rollback=rollback_mode, drafter=drafter, seed=seed,
         kv_tokens=kv_tokens, device=device, dtype=dtype, threads=threads, loop_watchdog=loop_watchdog,
     )  # fmt: skip
-    if file.exists():
-        raise ValueError(f"{file}: there is such a file already; recordings are not overwritten. Choose another name.")
     text = read_prompt(prompt, chat)
     debugger = open_live(model, config, record=file, level=level, progress=loading_bar())
     timeline = debugger.timeline

@@ -149,6 +149,8 @@ def open_live(
     from sessions.store import Store
     from sessions.timeline import Timeline
 
+    if record is not None and record.exists():
+        raise UserError(f"{record}: there is such a file already; recordings are not overwritten. Choose another name.")
     engine = open_engine(path, config, progress)
     meta = recording_meta(path, config)
     store = Store(record, "x", level=level, meta=meta) if record is not None else None

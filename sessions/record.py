@@ -180,9 +180,9 @@ class Record:
             row for row in self.actions(line.branch.parent) if row.first < limit and row.first <= line.branch.at
         ] + (line.actions)
 
-    def own_actions(self, branch: int) -> list[ActionRow]:
-        """Actions written on ``branch`` itself."""
-        return list(self._lines[branch].actions)
+    def own_actions(self, branch: int, skip: int = 0) -> list[ActionRow]:
+        """Actions written on ``branch`` itself, without the first ``skip``."""
+        return self._lines[branch].actions[skip:]
 
     def boundary(self, branch: int, seq: int) -> bool:
         """Whether the engine was between two actions after event ``seq``."""

@@ -32,6 +32,7 @@ from sessions.view_codec import LAYOUT, to_sections
 from sessions.views import LAYOUT_KEY
 
 VIEW_EVERY = 512  # events between two stored ledger views
+CHUNK = 1024  # events without an action that are written at once
 KEYFRAME_EVERY = 48  # actions between two keyframes in the file
 T = TypeVar("T")
 
@@ -86,9 +87,11 @@ class Recorder:
         for number in range(len(self._written), branch + 1):
             self.store.add_branch(record.branch(number))
             self._written[number], self._actions[number] = record.branch(number).at, 0
-        if not branch and not self._written[0] and record.last(0):
-            self._round(0, 1, None)
-        for row in record.own_actions(branch)[self._actions[branch] :]:
+        rows = record.own_actions(branch, self._actions[branch])
+        end = rows[0].first - 1 if rows else record.last(branch) if not self._actions[branch] else 0
+        for hi in range(self._written[branch] + CHUNK, end + CHUNK, CHUNK):  # the start, or a trace without actions
+            self._round(branch, min(hi, end), None)
+        for row in rows:
             self._round(branch, row.last, row)
             if row.status != OPEN:  # an open one is written again when more of it is done
                 self._actions[branch] += 1

@@ -334,14 +334,17 @@ def test_record_then_replay_then_act_on_it(cli: Cli, tmp_path: Path) -> None:
     assert out.count("all bitwise equal") == 4 and "BRANCH 1" in out
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_ctrl_c_ends_politely(tmp_path: Path) -> None:
-    code = (
-        "import signal, sys, inspector.cli as c, inspector.cli_files as f\n"
-        "def interrupted(*a, **k): signal.raise_signal(signal.SIGINT)\n"
-        "f.sniff_recording = interrupted\n"
-        "c.build_app()(args=['check', 'x'])"
-    )
-    done = python("-c", code)
-    assert done.returncode == 130 and "Traceback" not in done.stderr and "interrupted" in done.stderr
-    assert signal.SIGINT
+def test_ctrl_c_ends_politely() -> None:
+    script = ['new "Hello." max=3000 --ignore-eos', "continue"]
+    command = [sys.executable, "-m", "inspector.cli", "batch", *(part for line in script for part in ("-e", line))]
+    running = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with running:
+        assert running.stdout is not None
+        assert running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=120)
+    assert running.returncode == 130
+    assert "interrupted" in err and "Traceback" not in err

@@ -78,6 +78,22 @@ def test_heads_are_broken_down_whatever_their_size(heads: int) -> None:
     assert moments(a, b, heads).head_errors == pytest.approx(found, rel=1e-6)
 
 
+@pytest.mark.parametrize("threads", [2, 3, 100])
+def test_several_threads_find_the_same(threads: int) -> None:
+    rng = np.random.default_rng(17)
+    b = rng.standard_normal((64, 64, 64)).astype(np.float32)
+    a = b + np.float32(0.01) * rng.standard_normal(b.shape).astype(np.float32)
+    a[3, 1, 1] = np.nan
+    a[50, 1, 1] += 3.0
+    one, many = diff_tensors(a, b), diff_tensors(a, b, threads=threads)
+    for name in ("worst", "max_abs", "within", "nan_a", "mismatched", "zeros_a", "percentiles", "percentile_count"):
+        assert getattr(many, name) == getattr(one, name), name
+    assert many.error == pytest.approx(one.error, rel=1e-12)
+    assert many.mean_abs == pytest.approx(one.mean_abs, rel=1e-12)
+    assert [head.error for head in many.heads] == pytest.approx([head.error for head in one.heads], rel=1e-12)
+    assert diff_tensors(b, b, threads=threads).equal
+
+
 def test_heads_that_do_not_divide_are_refused() -> None:
     with pytest.raises(TensorError, match="3 heads do not divide"):
         diff_tensors(np.zeros((4, 2), np.float32), np.zeros((4, 2), np.float32), heads=3)

@@ -244,3 +244,12 @@ def test_written_places_names_what_an_event_wrote() -> None:
         told = {(place, part) for place, parts in written_places(event) for part in parts.split("+") if part}
         assert changed == told, event
         assert before.seq == event.seq - 1
+
+
+def test_an_imported_trace_can_be_saved_as_a_session(tmp_path: Path) -> None:
+    trace = Timeline.open(Path(__file__).parent / "data" / "ngram.trace")
+    trace.note("kept")
+    trace.save_as(tmp_path / "a.mtl")
+    saved = Timeline.open(tmp_path / "a.mtl", write=False)
+    assert saved.events(1, saved.last) == trace.events(1, trace.last)
+    assert saved.findings() == trace.findings() != [] and saved.notes == trace.notes

@@ -23,7 +23,7 @@ from inspector.analysis.arrays import (
     tensor_data,
     through,
 )
-from inspector.analysis.stats import BINS, tensor_stats
+from inspector.analysis.stats import BINS, SAMPLES, tensor_stats
 
 
 def test_bfloat16_is_the_upper_half_of_a_float32() -> None:
@@ -116,10 +116,18 @@ def test_blocks_add_up_to_the_whole() -> None:
     stats = tensor_stats(values)
     assert stats.high == 40.0
     assert stats.mean == pytest.approx(values.astype(np.float64).mean(), abs=1e-12)
-    assert sum(stats.histogram) == values.size
+
+
+@pytest.mark.parametrize("size", [1000, 3 * SAMPLES])
+def test_the_histogram_spans_three_deviations_and_large_tensors_are_sampled(size: int) -> None:
+    values = np.random.default_rng(1).standard_normal(size)
+    stats = tensor_stats(values)
     edges = np.linspace(stats.mean - 3 * stats.std, stats.mean + 3 * stats.std, BINS + 1)
-    clipped = np.clip(values.astype(np.float64), edges[0], np.nextafter(edges[-1], 0))
-    assert np.abs(np.array(stats.histogram) - np.histogram(clipped, edges)[0]).max() <= 1
+    clipped = np.clip(values, edges[0], np.nextafter(edges[-1], 0))
+    wanted = np.histogram(clipped, edges)[0] / size
+    counted = sum(stats.histogram)
+    assert counted == size if size < SAMPLES else SAMPLES // 2 < counted <= SAMPLES
+    assert np.array(stats.histogram) / counted == pytest.approx(wanted, abs=2 / counted if counted == size else 0.01)
 
 
 @pytest.mark.parametrize(

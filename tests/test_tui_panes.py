@@ -294,4 +294,7 @@ def test_the_difference_of_two_views_names_what_changed() -> None:
 
 
 def test_highlight_marks_every_occurrence() -> None:
-    assert [text for text, role in highlight((("commit and Commit", "dim"),), "commit") if role == "found"] == ["commit", "Commit"]
+    assert [text for text, role in highlight((("commit and Commit", "dim"),), "commit") if role == "found"] == [
+        "commit",
+        "Commit",
+    ]

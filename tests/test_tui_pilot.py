@@ -306,7 +306,16 @@ async def test_L_tells_who_wrote_live_last() -> None:
 # ------------------------------------------------------------------------------------------------------------- panes
 
 
-@pytest.mark.parametrize(("key", "name"), [*zip("1234567890", ["tokens", "ring", "slots", "cursors", "tensors", "examine", "stops", "events", "streams", "blocks"], strict=True)])  # noqa: E501
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        *zip(
+            "1234567890",
+            ["tokens", "ring", "slots", "cursors", "tensors", "examine", "stops", "events", "streams", "blocks"],
+            strict=True,
+        )
+    ],
+)  # noqa: E501
 async def test_digits_focus_panes(key: str, name: str) -> None:
     async with screen(*STARTED) as driver:
         await driver.press(key)

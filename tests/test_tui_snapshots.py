@@ -49,7 +49,9 @@ def test_picture_of_a_theme(snap_compare: Compare, theme: str) -> None:
     assert snap_compare(Shown(samples.live_frame(), theme=theme), terminal_size=(120, 40), run_before=fill)
 
 
-@pytest.mark.parametrize(("name", "keys"), [("accept", ["a"]), ("rollback", ["R"]), ("verify", ["v"]), ("help", ["question_mark"])])
+@pytest.mark.parametrize(
+    ("name", "keys"), [("accept", ["a"]), ("rollback", ["R"]), ("verify", ["v"]), ("help", ["question_mark"])]
+)
 def test_picture_of_a_dialog(snap_compare: Compare, name: str, keys: list[str]) -> None:
     frame = samples.dirty_frame() if name == "accept" else samples.live_frame()
 

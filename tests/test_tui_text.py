@@ -73,4 +73,10 @@ def test_between_keeps_the_right_end_and_lets_the_left_give_way() -> None:
 
 
 def test_sizes_are_written_for_people() -> None:
-    assert [size_text(count) for count in (0, 1023, 1536, 5 << 20, 3 << 30)] == ["0 B", "1023 B", "1.5 KiB", "5.0 MiB", "3.0 GiB"]
+    assert [size_text(count) for count in (0, 1023, 1536, 5 << 20, 3 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "5.0 MiB",
+        "3.0 GiB",
+    ]

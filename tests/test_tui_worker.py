@@ -17,7 +17,6 @@ from inspector.tui.messages import Answered, FrameReady, OpenFailed
 from inspector.tui.opener import OpeningCancelled
 from inspector.tui.screens.loading import LoadingScreen
 from inspector.tui.tensorjobs import LAST_STOP, TensorJobs
-from inspector.tui.watched import watch
 from inspector.tui.worker import Worker
 
 
@@ -60,7 +59,7 @@ def test_a_line_is_answered_and_followed_by_a_frame() -> None:
 
 
 def test_frames_are_posted_while_it_runs_and_an_interrupt_pauses_it() -> None:
-    worker, post = opened()
+    worker, post = opened(blocks=20000)
     worker.submit('new "a b c" --max 100000 --ignore-eos')
     rested(worker)
     running = threading.Event()
@@ -131,14 +130,6 @@ def test_loading_can_be_cancelled_between_two_reports() -> None:
     worker.start()
     assert reached.wait(30)
     assert worker.close()
-
-
-def test_the_watched_debugger_is_asked_between_events() -> None:
-    asked: list[int] = []
-    debugger = watch(fake_debugger(), lambda: asked.append(1))
-    debugger.execute(PROMPT)
-    debugger.execute("finish")
-    assert len(asked) > 50
 
 
 def test_tensors_are_read_for_panes_in_sight_only() -> None:
@@ -225,7 +216,7 @@ async def test_the_first_paint_does_not_wait_for_the_opener() -> None:
 
 
 async def test_ctrl_c_pauses_and_never_ends_the_session() -> None:
-    async with screen('new "a b c" --max 100000 --ignore-eos', "next") as driver:
+    async with screen('new "a b c" --max 100000 --ignore-eos', "next", blocks=20000) as driver:
         await driver.pilot.press("ctrl+c")
         assert driver.app.return_value is None
         await driver.pilot.press("c")
@@ -236,7 +227,7 @@ async def test_ctrl_c_pauses_and_never_ends_the_session() -> None:
 
 
 async def test_space_pauses_a_running_engine() -> None:
-    async with screen('new "a b c" --max 100000 --ignore-eos', "next") as driver:
+    async with screen('new "a b c" --max 100000 --ignore-eos', "next", blocks=20000) as driver:
         await driver.pilot.press("c")
         while not driver.frame.running:
             await driver.pilot.pause()

@@ -80,6 +80,7 @@ def bench_diff(mib: int, repeat: int) -> Iterator[dict[str, object]]:
     for name, a in cases.items():
         for what, work in (
             ("diff", lambda a=a: diff_tensors(a, b)),
+            ("diff on two threads", lambda a=a: diff_tensors(a, b, threads=2)),
             ("moments", lambda a=a: moments(a, b)),
             ("cast", lambda a=a: cast_difference(a, b)),
         ):

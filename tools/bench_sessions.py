@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from engine import events as ev
@@ -104,7 +105,33 @@ def bench_fold() -> list[tuple[str, float, str]]:
     ]
 
 
-BENCHES: dict[str, Callable[[], list[tuple[str, float, str]]]] = {"fold": bench_fold}
+def bench_open() -> list[tuple[str, float, str]]:
+    """See ``bench_timeline``."""
+    from bench_timeline import bench_open
+
+    return bench_open(islice(speculative_run(EVENTS), EVENTS))
+
+
+def bench_record() -> list[tuple[str, float, str]]:
+    """See ``bench_timeline``."""
+    from bench_timeline import bench_record
+
+    return bench_record()
+
+
+def bench_travel() -> list[tuple[str, float, str]]:
+    """See ``bench_timeline``."""
+    from bench_timeline import bench_travel
+
+    return bench_travel()
+
+
+BENCHES: dict[str, Callable[[], list[tuple[str, float, str]]]] = {
+    "fold": bench_fold,
+    "open": bench_open,
+    "record": bench_record,
+    "travel": bench_travel,
+}
 
 
 def main(names: list[str]) -> None:

@@ -126,12 +126,18 @@ def bf16_to_float32(bits: NDArray[Any]) -> NDArray[np.float32]:
 
 def float32_to_bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     """Nearest bfloat16 (ties to even) as bits; NaN stays NaN (quiet), infinities stay."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    flat_values = np.ascontiguousarray(values, np.float32)
+    bits = flat_values.view(np.uint32)
     # Half of the discarded unit, one less when the kept part is even; the carry may run into the exponent, rightly.
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
-    return np.where(nan, quiet, rounded).astype(np.uint16).reshape(values.shape)
+    rounded = bits >> np.uint32(16)
+    rounded &= np.uint32(1)
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded >>= np.uint32(16)
+    nan = np.isnan(flat_values)
+    if nan.any():
+        rounded[nan] = (bits[nan] >> np.uint32(16)) | np.uint32(0x40)
+    return rounded.astype(np.uint16).reshape(values.shape)
 
 
 def through(values: Floats, dtype: str) -> NDArray[np.float32]:

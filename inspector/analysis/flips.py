@@ -103,16 +103,20 @@ def flipped(found: Tensor, expected: Tensor, noise: float | None = None, arithme
                 margin=margin,
                 other_margin=float(a[row, mine] - a[row, other]),
                 gap=float(top[1] - top[0]),
-                kind=_kind(margin, floor),
+                kind=margin_kind(margin, floor),
             )
         )
     return Flips(len(a), tuple(flips), floor, noise is not None)
 
 
-def _kind(margin: float, noise: float) -> str:
+def margin_kind(margin: float, noise: float) -> str:
+    """benign inside the noise floor, suspicious from five times it on, unclear between."""
     if margin <= noise:
         return "benign"
     return "suspicious" if not margin < SUSPICIOUS * noise else "unclear"
+
+
+_kind = margin_kind
 
 
 def _rows(found: Tensor, expected: Tensor) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.float64]], ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from inspector.analysis.arrays import Tensor
 
 Compute = Callable[[Computation], tuple[StateData, ...]]
-PROBE = 96
+PROBE = 64
 ROUNDING_STEP = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
@@ -59,7 +59,8 @@ def measure(compute: Compute, start: Start) -> Floors:
     """All floors; takes about two prefills and one pass by steps over the probe."""
     tokens = probe_tokens(start.vocab)
     (steps,) = compute(Golden(tokens=tokens))
-    others = [compute(Golden(tokens=tokens, chunks=chunks))[0] for chunks in _chunkings(tokens, start.k)[1:]]
+    narrow, wide = _chunkings(tokens, start.k)[-2:]
+    others = [compute(Golden(tokens=tokens, chunks=chunks))[0] for chunks in (narrow, wide)]
     noise = [
         logit_noise(_row(other.logits), _row(steps.logits))
         for other in others

@@ -116,19 +116,19 @@ def snapshot(timeline: Timeline, place: Place, seq: int | None = None, branch: i
     seq, branch = timeline.now if seq is None else seq, timeline.branch if branch is None else branch
     view = timeline.view_at(seq, branch)
     fact = view.states.get(place)
-    if fact is None or fact.label < 0:
-        raise NotAvailable(f"{place} is found under no label at event {seq}: there is nothing it should be")
-    writer = max(fact.h_writer, fact.conv_writer) or seq
     held = view.prefixes.get(place.index) if place.kind == "prefix" else None
-    if held is not None:
-        writer = max(writer, held.saved)
-    event = timeline.event(writer, branch)
-    req = event.req if event.req >= 0 else fact.owner
-    request = timeline.view_at(writer, branch).requests.get(req)
+    label = held.tokens if held is not None else fact.label if fact is not None else -1
+    if label < 0:
+        raise NotAvailable(f"{place} is found under no label at event {seq}: there is nothing it should be")
+    writer = held.saved if held is not None else max(fact.h_writer, fact.conv_writer) if fact is not None else 0
+    event = timeline.event(writer or seq, branch)
+    req = event.req if event.req >= 0 else fact.owner if fact is not None else -1
+    told = timeline.view_at(writer or seq, branch)
+    request = told.requests.get(req)
     if request is None:
         raise NotAvailable(f"nobody knows whose tokens {place} holds")
-    position = fact.label if place.kind == "prefix" else request.prompt_len + fact.label - 1
-    line = line_of(timeline.view_at(writer, branch), lambda at: timeline.view_at(at, branch), request)
+    position = label if place.kind == "prefix" else request.prompt_len + label - 1
+    line = line_of(told, lambda at: timeline.view_at(at, branch), request)
     tokens = line[:position]
     if len(tokens) < position or any(token < 0 for token in tokens):
         raise NotAvailable(f"the {position} tokens {place} should hold are not all known")

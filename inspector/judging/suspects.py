@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from engine.events import Digests, Event, Place, Rerun, StateCopy, StateData, TensorData
+from engine.events import Digests, Event, Place, Rerun, StateData, TensorData
 from inspector.analysis.profile import Candidate, LayerState
 from inspector.judging.rounds import Made
 from inspector.judging.states import Subject, states_of
@@ -93,14 +93,15 @@ def _blank(tensor: object) -> TensorData | None:
 
 
 def _written(timeline: Timeline, about: Subject) -> Iterator[Seen]:
-    """Every write with digests up to the instant, newest first."""
+    """Every state that was computed up to the instant, newest first. Copies are left out: a copy that went wrong says
+    where it should have come from, not what it is."""
     high = about.seq
     while high >= timeline.first:
         low = max(timeline.first, high - 255)
         for event in reversed(timeline.events(low, high, about.branch)):
             digests: Digests = getattr(event, "digests", ())
             place = _place(event)
-            if not digests or place is None or event.seq == about.seq:
+            if not digests or place is None:
                 continue
             fact = timeline.view_at(event.seq, about.branch).states.get(place)
             if fact is not None:
@@ -109,8 +110,6 @@ def _written(timeline: Timeline, about: Subject) -> Iterator[Seen]:
 
 
 def _place(event: Event) -> Place | None:
-    if isinstance(event, StateCopy) or event.kind == "landed":
-        return event.dst  # type: ignore[no-any-return,attr-defined]
     if event.kind in ("replay_row", "zero"):
         return event.place  # type: ignore[no-any-return,attr-defined]
     slot = getattr(event, "slot", -1)
@@ -133,8 +132,7 @@ def other_forwards(timeline: Timeline, about: Subject, made: Made) -> dict[str, 
     kernel = "token by token" if other == "steps" else "by the prefill kernel"
     plans.append((f"{many} absorbed {kernel}", replace(base, form=other), 0, ""))
     if form == "steps":
-        twice = replace(base, tokens=(fed[0], *fed), position=max(0, made.base - 1))
-        plans.append(("the pending token absorbed twice", twice, 1, ""))
+        plans.append(("the pending token absorbed twice", replace(base, twice=True), 1, ""))
     view = timeline.view_at(made.before, about.branch)
     places = [fact for place, fact in view.states.items() if place != made.place and fact.h_writer and fact.conv_writer]
     for fact in sorted(places, key=lambda fact: -max(fact.h_writer, fact.conv_writer))[:MOST]:

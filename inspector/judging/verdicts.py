@@ -27,6 +27,7 @@ from inspector.judging.states import Subject, equal, read, snapshot, states_of, 
 from inspector.judging.suspects import of_rows, other_forwards, seen_before
 from inspector.judging.windows import decode_place
 from sessions.errors import DivergedError, NotAvailable
+from sessions.finding import Finding
 
 if TYPE_CHECKING:
     from sessions.timeline import Timeline
@@ -130,6 +131,28 @@ class Judge:
             raise NotAvailable(f"{place} has no label to judge it by; judge live, a ring entry or a cached snapshot")
         about = snapshot(self.timeline, place, seq)
         return self._against_golden(about, self._read(about), None)
+
+    def finding(self, finding: Finding) -> Judgement:
+        """Judge what a finding is about, at its event: the place it names or that its event wrote, else its request.
+
+        Raises:
+            NotAvailable: no state is concerned, or nothing can be said about it.
+        """
+        timeline = self.timeline
+        event = timeline.event(finding.seq)
+        place = _named(finding.where)
+        written = getattr(event, "dst", None)
+        if isinstance(written, Place) and (place is None or place.kind not in ("live", "ring", "prefix")):
+            place = written
+        if place is not None and place.kind in ("ring", "prefix"):
+            if finding.name != "sealed-immutable":
+                return self.place(place, finding.seq)
+            # what was sealed there counts, not what it was overwritten with
+            about = replace(snapshot(timeline, place, finding.seq - 1), seq=finding.seq)
+            return self._against_golden(about, self._read(about), None)
+        view = timeline.view_at(finding.seq)
+        owner = view.slot_owner.get(place.slot, finding.req) if place is not None else finding.req
+        return self.request(owner, finding.seq)
 
     # ------------------------------------------------------------------------------------------------------- inside
 
@@ -255,15 +278,36 @@ class Judge:
     ) -> Judgement:
         fact = self.timeline.view_at(about.seq, about.branch).states.get(about.place)
         writer = max(fact.h_writer, fact.conv_writer) if fact is not None else 0
-        window = "" if verdict.benign else self._window(about)
-        since = 0 if verdict.benign else writer
+        window = self._window(about, verdict)
+        since = 0 if verdict.benign else max(writer, self._accepted_at(about, how))
         return Judgement(about, verdict, comparisons, since, writer, False, window, flips, None, how)
 
-    def _window(self, about: Subject) -> str:
+    def _accepted_at(self, about: Subject, how: Made | None) -> int:
+        """From here on rejected drafts in live are wrong; 0 when the round rejected none."""
+        if how is None or how.mode != "verify" or how.count >= len(how.fed):
+            return 0
+        events = self.timeline.events(how.seq, about.seq, about.branch)
+        return next((e.seq for e in events if e.kind == "accept" and e.req == about.req), 0)
+
+    def _window(self, about: Subject, verdict: Verdict) -> str:
+        """What the conv window says, where that has a meaning."""
+        if verdict.benign or verdict.kind in ("zero", "nonfinite", "transposed", "dtype_drift"):
+            return ""
         try:
-            return decode_place(self.timeline, about).reading.text(str(about.place))
+            reading = decode_place(self.timeline, about).reading
         except (NotAvailable, DivergedError, ValueError):
             return ""
+        if verdict.kind == "stale_conv" and reading.tokens != verdict.tokens:
+            return f"the window of {about.place} reads as the tokens {list(reading.ids)}"
+        return reading.text(str(about.place))
+
+
+def _named(where: str) -> Place | None:
+    """The place in a finding's ``where``; the destination when it names a route."""
+    try:
+        return Place.from_text(where.rsplit(" to ", 1)[-1].split(" ")[0]) if where else None
+    except ValueError:
+        return None
 
 
 def _explained(verdict: Verdict) -> bool:

@@ -198,7 +198,7 @@ class Requests:
     def choose_base(self, base: str, target: Target | None) -> None:
         """Compare live (or the selected place) with a base, in panes 5 and 6 and in words."""
         place = target[1] if target is not None and isinstance(target[1], Place) else None
-        if base in ("golden", "twin"):
+        if base == "twin":
             self.run_line(f"diff {place or 'live'} {base}")
             return
 

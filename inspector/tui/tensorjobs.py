@@ -99,11 +99,21 @@ class TensorJobs:
             place = base.place.at(view, self.debugger.request)
             return lambda ref: self._read(TensorRef(place, ref.layer, ref.part))
         if base.when is not None:
-            seq = self.debugger.instant(base.when)  # type: ignore[attr-defined]
-            return lambda ref: timeline.tensor(ref, seq)
+            at = self.debugger.instant(base.when)
+            return lambda ref: timeline.tensor(ref, at.seq, at.branch)
         if base.name == "previous":
             return lambda ref: timeline.tensor(ref, view.seq - 1)
+        if base.name == "golden":
+            return self._golden()
         raise LookupError(f"{self.base}: this pane compares places and instants; : diff live {self.base} computes it")
+
+    def _golden(self) -> Read:
+        from inspector.commands.golden import golden_of
+
+        place = self._where
+        assert place is not None
+        state = golden_of(self.debugger, place, self.debugger.here)  # type: ignore[arg-type]
+        return lambda ref: state.tensor(ref.layer, ref.part)
 
     def _table(self) -> TensorTable | None:
         view = self.debugger.timeline.view

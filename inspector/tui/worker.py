@@ -30,6 +30,7 @@ from inspector.tui.messages import (
 )
 from inspector.tui.ports import DebuggerPort, Opener
 from inspector.tui.tensorjobs import TensorJobs
+from sessions.errors import Cancelled
 
 FRAME_SECONDS = 0.033
 SCREEN_SHARE = 0.2
@@ -68,7 +69,7 @@ class Worker:
 
     def do(self, job: Callable[[DebuggerPort], None]) -> None:
         """Run a small job between commands."""
-        self._jobs.put(lambda: job(self._open_debugger))
+        self._jobs.put(lambda: job(self.opened_debugger))
 
     def interrupt(self) -> None:
         """End the running command at its next event, or loading at its next step."""
@@ -80,7 +81,7 @@ class Worker:
         """Run a verify round up to its accept decision: a temporary stop on the decision, then the round."""
 
         def job() -> None:
-            debugger = self._open_debugger
+            debugger = self.opened_debugger
             stop = debugger.execute('tbreak decision if event.what == "accept"')
             self._execute(f"verify {drafts}".strip(), False)
             if isinstance(stop.data, int) and any(point.number == stop.data for point in debugger.stops):
@@ -139,7 +140,7 @@ class Worker:
     # ---------------------------------------------------------------------------------------------- in the thread
 
     @property
-    def _open_debugger(self) -> DebuggerPort:
+    def opened_debugger(self) -> DebuggerPort:
         assert self.debugger is not None
         return self.debugger
 
@@ -154,9 +155,8 @@ class Worker:
             log.info("opening failed", exc_info=True)
             self._send(OpenFailed(_paragraph(error), cancelled=self._interrupt.is_set()))
             return
-        from inspector.tui.watched import watch
-
-        debugger = watch(opened, self.tick)
+        debugger: DebuggerPort = opened
+        debugger.on_progress(lambda what, done, total: self.tick())
         self.framer = Framer(debugger)
         self.tensors = TensorJobs(debugger)
         self.debugger = debugger
@@ -209,7 +209,7 @@ class Worker:
         return table is not None or slab is not None
 
     def _execute(self, line: str, quiet: bool) -> None:
-        debugger, framer = self._open_debugger, self.framer
+        debugger, framer = self.opened_debugger, self.framer
         self._interrupt.clear()
         framer.before = debugger.timeline.view
         self.busy = framer.running = True
@@ -230,15 +230,21 @@ class Worker:
     # ----------------------------------------------------------------------------------------------- while running
 
     def tick(self) -> None:
-        """A running command passed an event: post a frame when one is due, keep the speed limit."""
+        """A running command passed an event: post a frame when one is due, keep the speed limit, end it when asked to.
+
+        Raises Cancelled, so that a pause takes effect at this event and not some events later.
+        """
         if not self.busy:
             return
+        if self._interrupt.is_set():
+            raise Cancelled("paused")
         now = perf_counter()
         if self.speed > 0:
             wait = self._next_event - now
             if wait > 0:
                 self._frame_if_due(now)
-                self._interrupt.wait(wait)
+                if self._interrupt.wait(wait):
+                    raise Cancelled("paused")
                 now = perf_counter()
             self._next_event = max(now, self._next_event) + 1.0 / self.speed
         self._frame_if_due(now)
