@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -37,9 +38,12 @@ class Named:
         raise NotImplementedError
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A field as JSON holds it. JSON has no NaN and no infinity: they become "nan", "inf" and "-inf"."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value.to_text() if isinstance(value, Named) else value
 
 
@@ -61,7 +65,7 @@ def to_dict(record: Record) -> dict[str, Any]:
     for name, default, _ in _fields(type(record)):
         value = getattr(record, name)
         if value != default or isinstance(value, Named):
-            out[name] = _plain(value)
+            out[name] = plain(value)
     return out
 
 
@@ -130,6 +134,8 @@ def _fixed(raw: Any, readers: list[Convert]) -> tuple[Any, ...]:
 
 
 def _number(raw: Any) -> float:
+    if raw in ("nan", "inf", "-inf"):
+        return float(raw)
     if isinstance(raw, bool) or not isinstance(raw, (int, float)):
         raise ValueError(f"expected a number, found {type(raw).__name__}")
     return float(raw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +120,8 @@ CHOICES = {
     "drafter": ("mtp", "lookup", "none"),
     "dtype": (None, *DTYPES),
 }
+FLAGS = {"rollback": "--rollback-mode"}  # where the flag is called differently
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,9 @@ class EngineConfig:
             value = getattr(self, name)
             if value not in allowed:
                 words = ", ".join(str(choice) for choice in allowed if choice is not None)
-                raise UserError.about(f"--{name}", repr(value), f"one of {words}")
+                raise UserError.about(FLAGS.get(name, f"--{name}"), f"{value!r:.60}", f"one of {words}")
+        if not isinstance(self.device, str) or not DEVICE.fullmatch(self.device):
+            raise UserError.about("--device", f"{self.device!r:.60}", "one of auto, cpu, cuda, cuda:N")
 
     @property
     def k(self) -> int:

@@ -95,6 +95,11 @@ class Engine:
         self._running: Iterator[Event] | None = None
         self._taken: Action = RunRound()
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the weights and can be lived with, such as NaN values; a sentence each."""
+        return tuple(self.loaded.warnings)
+
     def start(self) -> Start:
         """Number 1 of a new run; asked for again it repeats the geometry with the same number."""
         rt, config = self.rt, self.loaded.config

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from engine.runtime import EngineRefusal, Runtime
 from engine.seams import Change
@@ -81,12 +82,45 @@ def all_faults() -> list[FaultSpec]:
     return list(FAULTS.values())
 
 
+def _noting(rt: Runtime, name: str, point: str, change: Change) -> Change:
+    """``change``, remembering when it first changed a value (or acted on a point that passes none)."""
+
+    def noting(value: Any, **context: Any) -> Any:
+        seen = name in rt.acted
+        harmless = seen or _harmless(rt, point, context)
+        changed = change(value, **context)
+        if not harmless and (value is None or not _same(changed, value)):
+            rt.acted[name] = rt.counters.seq
+        return changed
+
+    return noting
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if hasattr(a, "equal") and hasattr(b, "equal"):
+        return a.shape == b.shape and bool(a.equal(b))
+    return bool(a == b)
+
+
+def _harmless(rt: Runtime, point: str, context: Mapping[str, Any]) -> bool:
+    """What is left out has nothing to do: no copy to wait for, a slot that is all zero."""
+    if point == "sync.skip":
+        return not rt.memory.pending
+    if point == "zero.skip":
+        place = context.get("dst")
+        view = rt.memory.places.view(place) if place is not None else None
+        return view is not None and view.blob is not None and not bool(view.blob.any())
+    return False
+
+
 def switch_fault(rt: Runtime, name: str, on: bool) -> None:
     """Switch a fault. Switching it to what it is already changes nothing. Raises EngineRefusal for an unknown name."""
     spec = find_fault(name)
     active = rt.active_faults.get(name)
     if on and active is None:
-        changes = dict(spec.make(rt))
+        changes = {point: _noting(rt, name, point, change) for point, change in spec.make(rt).items()}
         for point, change in changes.items():
             rt.seams.add(point, change)
         rt.active_faults[name] = changes

@@ -61,7 +61,7 @@ class Counters:
 @dataclass(slots=True)
 class Runtime:
     """One engine. ``round`` is the running round's number, 0 outside. ``answers`` holds what a person decided for the
-    decision the paused action waits at."""
+    decision the paused action waits at. ``acted`` has the last event before each fault first changed something."""
 
     model: HybridModel
     memory: StateMemory
@@ -78,6 +78,7 @@ class Runtime:
     told: set[int] = field(default_factory=set)
     faults: set[str] = field(default_factory=set)
     active_faults: dict[str, dict[str, Change]] = field(default_factory=dict)
+    acted: dict[str, int] = field(default_factory=dict)
     round: int = 0
     drafts: int = 0
     verify_mode: str = "exact"

@@ -136,6 +136,9 @@ def _check_ranges(file: Path, tensors: Mapping[str, TensorEntry], data_start: in
             raise UserError.about(
                 f"{file}: tensor {right.name!r:.200}", f"bytes shared with {left.name!r:.200}", "no overlap", DAMAGED
             )
+        if right.begin > left.end:
+            gap = f"{right.begin - left.end} bytes that belong to no tensor"
+            raise UserError.about(f"{file}: tensor {right.name!r:.200}", f"{gap} before it", "no gap", DAMAGED)
     needed = data_start + max((entry.end for entry in ordered), default=0)
     if needed > size:
         last = ordered[-1].name
@@ -145,3 +148,5 @@ def _check_ranges(file: Path, tensors: Mapping[str, TensorEntry], data_start: in
             f"{needed} bytes, as the header says",
             DAMAGED,
         )
+    if needed < size:
+        raise UserError.about(file, f"{size - needed} bytes after the last tensor", "the file to end there", DAMAGED)

@@ -71,6 +71,15 @@ def plan_memory(model: ModelConfig, config: EngineConfig, *, has_mtp: bool, dtyp
     )
 
 
+# Pools beside the ring, and what makes each of them smaller.
+SHRINK = {
+    "ssm_pool": "ask for fewer --slots or --drafts",
+    "replay_ring": "ask for fewer --slots or --drafts",
+    "prefix_pool": "ask for fewer prefix slots",
+    "kv": "ask for fewer --kv-tokens",
+}
+
+
 def check_memory(plan: MemoryPlan, config: EngineConfig, free: int) -> None:
     """Refuse a plan that does not fit into ``free`` bytes before anything is allocated.
 
@@ -78,6 +87,12 @@ def check_memory(plan: MemoryPlan, config: EngineConfig, free: int) -> None:
         UserError: the figures, and which settings to lower.
     """
     reserved = plan.total - plan.bytes["decode_ring"]
+    if reserved > free:
+        name = max(SHRINK, key=lambda pool: plan.bytes[pool])
+        raise UserError(
+            f"the pools do not fit into memory: without the ring they need {reserved:,} bytes, {free:,} are free. "
+            f"Most of it is {name} ({plan.bytes[name]:,} bytes): {SHRINK[name]}."
+        )
     try:
         check_ring_depth(plan.ring_depth, plan.bytes["per_sequence"], config.slots, reserved, free)
     except ValueError as error:

@@ -40,7 +40,16 @@ def _replay(
     dtype: options.Dtype = None,
     threads: options.Threads = None,
 ) -> None:
-    from inspector.opening import BUNDLED, environment, is_bundled, open_engine, recorded_config, recorded_start, sniff
+    from inspector.opening import (
+        BUNDLED,
+        environment,
+        is_bundled,
+        open_engine,
+        recorded_config,
+        recorded_start,
+        sniff,
+        warnings_of,
+    )
     from inspector.text import plural
     from sessions.meta import MODEL
     from sessions.replay import replay
@@ -60,6 +69,8 @@ def _replay(
         )
     config = recorded_config(start, meta, device=device, dtype=dtype, threads=threads)
     engine = open_engine(None if model is None or model in BUNDLED else Path(model), config, loading_bar())
+    for line in warnings_of(engine):
+        remark(line)
     report = replay(file, engine, tolerance, environment=environment(config))
     for line in report.remarks:
         remark(line)

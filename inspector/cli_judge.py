@@ -16,7 +16,7 @@ FAILED, USAGE, UNREADABLE = 1, 2, 3
 def judge(
     a: Annotated[Path, typer.Argument(metavar="A.safetensors", help="The states found.")],
     b: Annotated[Path, typer.Argument(metavar="B.safetensors", help="The states expected.")],
-    layout: Annotated[str, typer.Option(help="Layout of both files: a name (vllm, sglang, ...) or axes.")] = "ours",
+    layout: Annotated[str, typer.Option(help="Layout of both: vllm, sglang, ... or axes. Default: as stored.")] = "",
     layout_a: Annotated[str, typer.Option("--layout-a", help="Layout of A.")] = "",
     layout_b: Annotated[str, typer.Option("--layout-b", help="Layout of B.")] = "",
     h_pattern: Annotated[str, typer.Option(help="Regular expression for names of h, with a group for the layer.")] = "",
@@ -51,7 +51,7 @@ def judge(
         (layout_b, place_b, slot_b, offset_b, columns_b),
     ):
         try:
-            chosen = parse_layout(which or layout)
+            chosen = parse_layout(which or layout) if which or layout else None
         except LayoutError as error:
             raise typer.BadParameter(str(error), param_hint="--layout") from None
         sides.append(

@@ -96,6 +96,8 @@ def _record(
     text = read_prompt(prompt, chat)
     debugger = open_live(model, config, record=file, level=level, progress=loading_bar())
     timeline = debugger.timeline
+    for line in timeline.remarks:
+        remark(line)
     try:
         tokens = timeline.tokens(text) if not _ids(text) else _ids(text)
         stop = timeline.perform(_new(tokens, max_tokens, seed, temperature))
@@ -107,7 +109,10 @@ def _record(
         if timeline.trouble:
             remark(timeline.trouble)
     finally:
+        begun = timeline.last > 1
         debugger.close()
+        if not begun:  # refused: a session without a request is of no use
+            file.unlink(missing_ok=True)
     remark(f"{file}: {plural(events, 'event')}, {plural(found, 'finding')}, {byte_size(file.stat().st_size)}")
     if found:
         raise typer.Exit(1)
@@ -137,14 +142,17 @@ def _ids(text: str) -> tuple[int, ...]:
 
 
 def _open(model: Path | None, config: EngineConfig) -> EnginePort:
-    from inspector.opening import open_engine, sniff
+    from inspector.opening import open_engine, sniff, warnings_of
 
     source = sniff(model)
     if source.kind != "model":
         raise ValueError(
             f"{model}: found {source.kind}, expected a model with weights. Recordings are opened with replay."
         )
-    return open_engine(source.path, config, loading_bar())
+    engine = open_engine(source.path, config, loading_bar())
+    for line in warnings_of(engine):
+        remark(line)
+    return engine
 
 
 def _new(tokens: tuple[int, ...], max_tokens: int, seed: int, temperature: float) -> NewRequest:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig
     from engine.events import EnginePort, Start
     from inspector.commands.debugger import Debugger
+    from inspector.judging.layer0 import LayerZero
 
 KINDS = {
     "model": "a model (a .safetensors file, a folder, a sharded index)",
@@ -83,7 +84,7 @@ def _kind(file: Path, head: bytes) -> str:
         text = head.decode("utf-8", errors="strict" if len(head) < SNIFF else "ignore")
     except UnicodeDecodeError:
         text = ""
-    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+    if text.lstrip("\ufeff \t\r\n").startswith("{") and file.suffix != ".safetensors":
         return _json_kind(file, text)
     if text and "\x00" not in text and looks_like_trace(text):
         return "trace"
@@ -136,6 +137,11 @@ def open_engine(path: Path | None, config: EngineConfig, progress: Progress | No
     return really(path, config, progress)
 
 
+def warnings_of(engine: EnginePort) -> tuple[str, ...]:
+    """What an engine says about its weights (NaN values): a sentence each, for people to read before they go on."""
+    return tuple(f"warning: {text}" for text in getattr(engine, "warnings", ()))
+
+
 def open_live(
     path: Path | None,
     config: EngineConfig,
@@ -156,6 +162,8 @@ def open_live(
     store = Store(record, "x", level=level, meta=meta) if record is not None else None
     timeline = Timeline.live(engine, store, factory=lambda: open_engine(path, config))
     timeline.meta.update(meta)
+    timeline.remarks.extend(warnings_of(engine))
+    timeline.oracle = layer_zero()
     return Debugger(timeline, name=Source("model", path).name)
 
 
@@ -181,7 +189,16 @@ def open_recorded(
             chosen = {name: getattr(config, name) for name in FREE} if config is not None else {}
             settings = recorded_config(start, meta, **chosen)
             factory = lambda: open_engine(path, settings)  # noqa: E731
-    return Debugger(Timeline.open(source.path, factory, write=write), name=source.name)
+    timeline = Timeline.open(source.path, factory, write=write)
+    timeline.oracle = layer_zero()
+    return Debugger(timeline, name=source.name)
+
+
+def layer_zero() -> LayerZero:
+    """The layer-0 oracle, on by default wherever something runs; it keeps quiet where layer 0 is not recurrent."""
+    from inspector.judging.layer0 import LayerZero
+
+    return LayerZero()
 
 
 BUNDLED = ("", "demo", "bundled")

@@ -13,9 +13,10 @@ from typing import Any
 import xxhash
 
 from engine.codec import Named, Record
+from engine.codec import plain as in_json
 from engine.events import Event
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 _FIELDS: dict[type[Any], tuple[tuple[str, Any], ...]] = {}
 CHAIN_START = bytes(16)
 
@@ -33,12 +34,25 @@ def canonical(record: Record, digests: bool = True) -> str:
             plain[name] = value.to_text()
         elif value != default and (digests or name != "digests" or value is True):
             plain[name] = value
-    return _encode(plain)
+    try:
+        return _encode(plain)
+    except ValueError:  # NaN or infinite
+        return _encode({name: in_json(value) for name, value in plain.items()})
 
 
 def canonical_json(plain: Any) -> str:
     """Plain data in the same spelling."""
-    return _encode(plain)
+    try:
+        return _encode(plain)
+    except ValueError:
+        return _encode(_finite(plain))
+
+
+def _finite(plain: Any) -> Any:
+    """Plain data with the floats that JSON does not have as text."""
+    if isinstance(plain, dict):
+        return {name: _finite(value) for name, value in plain.items()}
+    return [_finite(item) for item in plain] if isinstance(plain, (list, tuple)) else in_json(plain)
 
 
 def same(a: Event, b: Event) -> bool:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from engine.events import Action, Decision, EnginePort, Event
+from sessions.errors import ENGINE_ERRORS, NotAvailable
 from sessions.finding import Finding
 from sessions.history import History
 from sessions.invariants import Checker
 from sessions.ledger import Ledger
 from sessions.machine import Machine
 from sessions.recorder import Recorder
-from sessions.rows import CANCELLED, OPEN
+from sessions.rows import CANCELLED, DEEPEST, OPEN
 from sessions.stop import Cancel
 from sessions.view import LedgerView
 
@@ -108,6 +109,8 @@ class Edge:
         """
         self.leave()
         record = self.history.record
+        if record.depth(parent) >= DEEPEST:
+            raise NotAvailable(f"{DEEPEST} branches leave each other in a row here; go on from an earlier place")
         row = None if record.boundary(parent, at) else record.action(parent, at)
         self.machine.goto(parent, at, cancel, free=row is not None)
         branch = record.add_branch(record.owner(parent, at), at, reason)

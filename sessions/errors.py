@@ -35,5 +35,9 @@ class DivergedError(RuntimeError):
         self.expected, self.found = expected, found
 
 
+ENGINE_ERRORS = (ArithmeticError, AssertionError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""What an engine may raise; anything else is a mistake of this program."""
+
+
 class Cancelled(Exception):
     """The caller's ``cancel`` said yes during a long walk."""

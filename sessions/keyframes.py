@@ -16,7 +16,7 @@ from sessions.spacing import crowded
 from sessions.store_reader import StoreReader
 
 BYTES = 256 << 20
-SPACING = 6  # actions between two keyframes when an image adds little
+SPACING = 4  # actions between two keyframes when an image adds little
 BYTES_PER_ACTION = 1 << 18  # what an image may add for each action it spares
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from engine.events import Action, EnginePort, Event, TensorData, TensorRef
 from sessions.divergence import Comparison
-from sessions.errors import Cancelled, DivergedError, NotAvailable
+from sessions.errors import ENGINE_ERRORS, Cancelled, DivergedError, NotAvailable
 from sessions.keyframes import Keyframes
 from sessions.record import Record
 from sessions.rows import CANCELLED, DONE, OPEN, ActionRow
 from sessions.script import scripted
 from sessions.stop import Cancel, Progress
 
+T = TypeVar("T")
 REPORT_EVERY = 64  # events between two calls of cancel and progress
 
 
@@ -98,9 +100,10 @@ class Machine:
     def read(self, ref: TensorRef) -> TensorData:
         return self.engine.read(ref)
 
-    def keep(self, *, pinned: bool = False, present: int | None = None) -> None:
+    def keep(self, *, pinned: bool = False) -> None:
         """Take a keyframe here, between two actions."""
-        self.keyframes.add(self.branch, self.seq, self.engine.save(), pinned=pinned, present=present)
+        owner = self.record.owner(self.branch, self.seq)
+        self.keyframes.add(owner, self.seq, self.engine.save(), pinned=pinned)
 
     # --------------------------------------------------------------------------------------------------- the past
 
@@ -118,23 +121,34 @@ class Machine:
         if (self.branch, self.seq) == (branch, seq):
             return
         self._come_near(branch, seq)
+        self.branch = branch  # (branch, seq) names the same instant as (line, seq)
         begun, total = self.seq, seq - self.seq
-        since = 0
+        keep = self._worth_keeping(branch, seq)
         while self.seq < seq:
             row = self.record.action(branch, self.seq + 1)
             if row is None:
                 raise NotAvailable(f"no action is recorded for event {self.seq + 1}: it cannot be executed again")
-            if self.running is None:
-                since = since + 1 if self.seq > begun else 0
+            if self.running is None and self.seq in keep:
                 owner = self.record.owner(branch, self.seq)
-                if since >= self.keyframes.spacing and not self.keyframes.has(owner, self.seq):
-                    self.branch = owner
-                    self.keep(present=seq)
-                    since = 0
+                if not self.keyframes.has(owner, self.seq):
+                    self.keyframes.add(owner, self.seq, self.engine.save(), present=seq)
             self._again(branch, row, seq, free, cancel, (begun, total))
-        self.branch = branch
         if self.progress is not None and total > REPORT_EVERY:
             self.progress("executing again", total, total)
+
+    def _worth_keeping(self, branch: int, seq: int) -> set[int]:
+        """Events on the way to ``seq`` after which an image is worth having: every few actions, and closer and closer
+        to ``seq``, as the next look will be just before it."""
+        ends, at = list[int](), self.seq
+        while at < seq:
+            row = self.record.action(branch, at + 1)
+            if row is None or row.last <= at:
+                break
+            at = row.last
+            ends.append(at)
+        inner = [end for end in ends if end < seq]
+        near = {inner[-distance] for distance in (1, 2, 4) if distance < len(inner)}
+        return near | set(inner[self.keyframes.spacing - 1 :: self.keyframes.spacing])
 
     def _come_near(self, branch: int, seq: int) -> None:
         """Load the nearest image, unless the engine is on the path already and nearer."""
@@ -149,7 +163,10 @@ class Machine:
                 key = self.keyframes.nearest(self.record, branch, seq)
                 continue
             self.lose()
-            self.engine.load(image)
+            try:
+                self.engine.load(image)
+            except ENGINE_ERRORS as error:
+                raise NotAvailable(f"the keyframe of event {key[1]} does not fit this engine: {error}") from error
             self.adopt(*key)
             return
         raise NotAvailable(f"no keyframe before event {seq}: the engine cannot be brought there")
@@ -171,14 +188,14 @@ class Machine:
     ) -> None:
         """Execute ``row`` up to event ``seq`` or to its end, comparing each event with the record."""
         if self.running is None:
-            self._events = iter(self.engine.perform(scripted(self.record, branch, row, seq if free else row.last + 1)))
+            action = scripted(self.record, branch, row, seq if free else row.last + 1)
+            self._events = self._caught(row.first, lambda: iter(self.engine.perform(action)))
             self.running = row if not free else replace(row, answers=tuple(a for a in row.answers if a[0] < seq))
         answers = {at: (what, value) for at, what, value in self.running.answers}
         end = min(row.last if row.status != OPEN else self.record.last(row.branch), seq)
         layers = self.record.start.recurrent_layers
-        assert self._events is not None
         while self.seq < end:
-            event, recorded = next(self._events, None), self.record.event(branch, self.seq + 1)
+            event, recorded = self._next(self.seq + 1), self.record.event(branch, self.seq + 1)
             self.executed += 1
             if event is None:
                 self.lose()
@@ -191,14 +208,14 @@ class Machine:
             if self.watch is not None:
                 self.watch(branch, event)
             if self.seq in answers:
-                self.engine.answer(*answers[self.seq])
+                self._caught(self.seq, lambda: self.engine.answer(*answers[self.seq]))
             if self.executed % REPORT_EVERY == 0:
                 if cancel is not None and cancel():
                     raise Cancelled
                 if self.progress is not None:
                     self.progress("executing again", self.seq - walk[0], walk[1])
         if self.seq == row.last and row.status == DONE:
-            extra = next(self._events, None)
+            extra = self._next(row.last + 1)
             if extra is not None:
                 self.lose()
                 text = f"diverged at event {row.last + 1}: recorded the end of the action, now {extra.kind}"
@@ -206,3 +223,17 @@ class Machine:
             self.running = self._events = None
         elif self.seq == row.last and row.status == CANCELLED:
             self.cancel()
+
+    def _next(self, seq: int) -> Event | None:
+        assert self._events is not None
+        events = self._events
+        return self._caught(seq, lambda: next(events, None))
+
+    def _caught(self, seq: int, do: Callable[[], T]) -> T:
+        """An engine that raises where the record goes on does something else than recorded."""
+        try:
+            return do()
+        except ENGINE_ERRORS as error:
+            self.lose()
+            text = f"diverged at event {seq}: the engine raised {type(error).__name__}: {error}"
+            raise DivergedError(seq, text, expected="an event", found=type(error).__name__) from error

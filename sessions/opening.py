@@ -50,7 +50,7 @@ def open_session(path: Path, write: bool) -> Opened:
     if write:
         try:
             store = Store(path, "a")
-        except (SessionError, OSError) as error:
+        except SessionError as error:
             store = Store(path, "r")  # says what is wrong when it is not only the writing
             reason = "another process writes it" if "locked" in str(error) else "it cannot be written"
             remarks.append(f"opened read-only: {reason}")

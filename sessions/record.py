@@ -70,6 +70,13 @@ class Record:
             raise NotAvailable(f"no branch {number}; there are {len(self._lines)} (0 is the main line)")
         return self._lines[number].branch
 
+    def depth(self, branch: int) -> int:
+        """How many branches were left on the way to ``branch``."""
+        depth = 0
+        while branch:
+            branch, depth = self._lines[branch].branch.parent, depth + 1
+        return depth
+
     def last(self, branch: int) -> int:
         """The newest event on the path of ``branch``."""
         return self._lines[branch].last
@@ -96,7 +103,7 @@ class Record:
             return line.fresh[seq - line.stored - 1]
         if not 1 <= seq <= line.last:
             raise NotAvailable(f"no event {seq}; the record holds 1 to {self.last(branch)}")
-        page = self._page(line, seq // PAGE)
+        page = self._page(line, seq)
         return page[seq - page[0].seq]
 
     def events(self, branch: int, lo: int, hi: int) -> list[Event]:
@@ -110,10 +117,10 @@ class Record:
                 found += line.fresh[seq - line.stored - 1 : end - line.stored]
                 seq = end + 1
                 continue
-            page = self._page(line, seq // PAGE)
-            piece = page[seq - page[0].seq : min(end, line.stored) - page[0].seq + 1]
-            found += piece
-            seq += len(piece)
+            end = min(end, line.stored, seq // PAGE * PAGE + PAGE - 1)
+            page = self._page(line, end)
+            found += page[seq - page[0].seq : end - page[0].seq + 1]
+            seq = end + 1
         return found
 
     def _line_end(self, branch: int, seq: int) -> int:
@@ -124,21 +131,27 @@ class Record:
             branch = self._lines[branch].branch.parent
         return end
 
-    def _page(self, line: Line, number: int) -> list[Event]:
-        key = (line.branch.id, number)
+    def _page(self, line: Line, seq: int) -> list[Event]:
+        """Stored events of the page of ``seq``: up to it when the page is looked at first, all of it afterwards."""
+        key = (line.branch.id, seq // PAGE)
+        lo, hi = max(line.branch.at + 1, seq // PAGE * PAGE), min(line.stored, seq // PAGE * PAGE + PAGE - 1)
         page = self._pages.get(key)
         if page is None:
-            assert self._store is not None
-            lo, hi = max(line.branch.at + 1, number * PAGE), min(line.stored, number * PAGE + PAGE - 1)
-            page = self._store.events(lo, hi, line.branch.id)
-            if len(page) != hi - lo + 1:
-                raise self._store.damaged(f"events {lo} to {hi} of branch {line.branch.id}: {len(page)} found")
-            self._pages[key] = page
+            page = self._pages[key] = self._read(line.branch.id, lo, seq)
             if len(self._pages) > PAGES_KEPT:
                 self._pages.popitem(last=False)
-        else:
-            self._pages.move_to_end(key)
+            return page
+        self._pages.move_to_end(key)
+        if lo + len(page) <= seq:
+            page += self._read(line.branch.id, lo + len(page), hi)
         return page
+
+    def _read(self, branch: int, lo: int, hi: int) -> list[Event]:
+        assert self._store is not None
+        found = self._store.events(lo, hi, branch)
+        if len(found) != hi - lo + 1:
+            raise self._store.damaged(f"events {lo} to {hi} of branch {branch}: {len(found)} found")
+        return found
 
     @property
     def start(self) -> Start:

@@ -26,12 +26,13 @@ from engine.events import (
 from sessions.errors import SessionError
 from sessions.finding import Finding
 from sessions.history import History
+from sessions.record import PAGE
 from sessions.rows import OPEN, ActionRow, Note
 from sessions.store import Store
 from sessions.view_codec import LAYOUT, to_sections
 from sessions.views import LAYOUT_KEY
 
-VIEW_EVERY = 512  # events between two stored ledger views
+VIEW_EVERY = PAGE  # a stored ledger view at the end of each page of events
 CHUNK = 1024  # events without an action that are written at once
 KEYFRAME_EVERY = 48  # actions between two keyframes in the file
 T = TypeVar("T")
@@ -113,7 +114,7 @@ class Recorder:
         self._moved = [entry for entry in self._moved if entry[0] > hi]
         self._written[branch] = max(hi, lo - 1)
         self._since_keyframe += 1
-        for seq in range(lo + -lo % VIEW_EVERY, hi + 1, VIEW_EVERY):
+        for seq in range(lo + (VIEW_EVERY - 1 - lo) % VIEW_EVERY, hi + 1, VIEW_EVERY):
             self.store.add_view(branch, seq, to_sections(self._history.view(branch, seq)))
 
     def retry(self) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from engine.events import Action
 
 Answer = tuple[int, str, int | tuple[int, ...]]
+DEEPEST = 200
+"""How many branches may leave each other in a row."""
 OPEN, DONE, CANCELLED = "open", "done", "cancelled"
 
 

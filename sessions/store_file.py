@@ -60,6 +60,7 @@ class StoreFile:
         self._timeout, self._vfs, self._recording, self._limit = timeout, vfs, False, limit_bytes
         self._lock: int | None = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._connection: sqlite3.Connection | None = None
         created = mode in ("x", "w")
         if created:
             self._make_room(mode)
@@ -71,7 +72,7 @@ class StoreFile:
                 self._take_lock()
             if created:
                 undo.callback(self._remove)
-            self.connection = self._connect(created)
+            self._connection = self._connect(created)
             if created:
                 self._create(level, dict(meta or {}))
             self._trust()
@@ -100,7 +101,11 @@ class StoreFile:
     def _take_lock(self) -> None:
         if sys.platform == "win32":  # no advisory lock there; the database's own locks remain
             return
-        self._lock = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._lock = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            remedy = "Choose another place, or open it to read only."
+            raise SessionError(self.path, error.strerror or str(error), "to write here", remedy) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -181,7 +186,7 @@ class StoreFile:
 
     def close(self) -> None:
         """Mark the file closed and leave one plain file. Safe to call twice."""
-        connection = getattr(self, "connection", None)
+        connection = self._connection
         if connection is None:
             return
         try:
@@ -199,7 +204,7 @@ class StoreFile:
         self._drop()
 
     def _drop(self) -> None:
-        connection = self.__dict__.pop("connection", None)
+        connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
         if self._lock is not None:  # after the connection: closing any descriptor would drop its locks
@@ -251,6 +256,13 @@ class StoreFile:
                 if self.connection.in_transaction:  # SQLite may have rolled back by itself
                     self.connection.execute("ROLLBACK")
                 raise
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """Raises SessionError when the file was closed."""
+        if self._connection is None:
+            raise SessionError(self.path, "a file that was closed", "an open one", "Open it again.")
+        return self._connection
 
     def rows(self, types: str, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """All rows of a query, whose columns must be of ``types``: i integer, t text, b bytes.

@@ -15,7 +15,7 @@ from sessions import images
 from sessions.canonical import CHAIN_START, chain, check_sum
 from sessions.errors import SessionError
 from sessions.finding import Finding
-from sessions.rows import CANCELLED, DONE, OPEN, ActionRow, Answer, Branch, KeyframeRow, Note, TensorRow
+from sessions.rows import CANCELLED, DEEPEST, DONE, OPEN, ActionRow, Answer, Branch, KeyframeRow, Note, TensorRow
 from sessions.store_file import StoreFile
 
 
@@ -25,13 +25,18 @@ class StoreReader(StoreFile):
     def branches(self) -> list[Branch]:
         """All branches, parents before children, each with the last event written."""
         found: list[Branch] = []
+        depth = [0]
         last = dict(self.rows("ii", "SELECT branch, max(seq) FROM event GROUP BY branch"))
         for number, parent, at, reason, total in self.rows(
             "iiitb", "SELECT id, parent, at, reason, sum FROM branch ORDER BY id"
         ):
             self._summed(total, f"branch {number}", number, parent, at, reason)
-            if number != len(found) or not -1 <= parent < max(number, 0) or (parent < 0) != (number == 0):
+            if number != len(found) or not (parent == -1 and at == 0 if number == 0 else 0 <= parent < number):
                 raise self.damaged(f"branch {number}")
+            if number:
+                depth.append(depth[parent] + 1)
+                if not 1 <= at <= found[parent].last or depth[number] > DEEPEST:
+                    raise self.damaged(f"branch {number}, which leaves branch {parent} at event {at}")
             found.append(Branch(number, parent, at, reason, last.get(number, at)))
         return found
 
@@ -52,11 +57,13 @@ class StoreReader(StoreFile):
 
     def chain_before(self, branch: int, seq: int) -> bytes:
         """Chained digest up to the event before ``seq`` on ``branch``."""
-        for (digest,) in self.rows("b", "SELECT chain FROM event WHERE branch = ? AND seq = ?", branch, seq - 1):
-            return digest  # type: ignore[no-any-return]
-        for parent, at in self.rows("ii", "SELECT parent, at FROM branch WHERE id = ?", branch):
-            if at == seq - 1 and 0 <= parent < branch:
-                return self.chain_before(parent, seq)
+        while branch >= 0:
+            for (digest,) in self.rows("b", "SELECT chain FROM event WHERE branch = ? AND seq = ?", branch, seq - 1):
+                return digest  # type: ignore[no-any-return]
+            left = self.rows("ii", "SELECT parent, at FROM branch WHERE id = ?", branch)
+            if not left or left[0][1] < seq - 1 or left[0][0] >= branch:
+                break
+            branch = left[0][0]
         return CHAIN_START
 
     def chain_at(self, branch: int, seq: int) -> bytes:

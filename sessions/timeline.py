@@ -310,4 +310,8 @@ class Timeline(TimelineMoves):
         if recorder is not None and recorder.trouble is not None:
             store.abandon()
             return
-        store.close()
+        try:
+            store.close()
+        except SessionError as error:  # every acknowledged round is in the file, only its mark is missing
+            self.remarks.append(str(error))
+            store.abandon()

@@ -61,7 +61,7 @@ def to_sections(view: LedgerView) -> dict[str, bytes]:
 
 def from_sections(sections: Mapping[str, bytes]) -> LedgerView:
     """Inverse of :func:`to_sections`. Raises ViewError."""
-    hints = typing.get_type_hints(LedgerView)
+    hints = _hints(LedgerView)
     fact = _reader(typing.get_args(hints["requests"])[1])
     try:
         fields = {
@@ -94,12 +94,17 @@ def _plain(value: Any) -> Any:
         return value.to_text()
     if isinstance(value, Record):
         return to_dict(value)
-    return [_plain(getattr(value, name)) for name, _ in _readers(type(value))]  # type: ignore[arg-type]
+    return [_plain(getattr(value, name)) for name, _ in _readers(value.__class__)]
 
 
 @functools.cache
-def _readers(cls: type[Any]) -> tuple[tuple[str, Convert], ...]:
-    hints: dict[str, Any] = typing.get_type_hints(cls)
+def _hints(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+@functools.cache
+def _readers(cls: Any) -> tuple[tuple[str, Convert], ...]:
+    hints = _hints(cls)
     return tuple((field.name, _reader(hints[field.name])) for field in dataclasses.fields(cls))
 
 

@@ -39,7 +39,7 @@ class Views:
             return LedgerView()
         owner = self._record.owner(branch, seq)
         self._record.event(branch, seq)  # complains in words when there is no such event
-        page = self._page(owner, seq // PAGE)
+        page = self._page(owner, seq)
         return page[seq - max(self._record.branch(owner).at + 1, seq // PAGE * PAGE)]
 
     def push(self, branch: int, event: Event, view: LedgerView) -> None:
@@ -61,24 +61,24 @@ class Views:
             for key in [key for key in kept if key[0] == branch]:
                 del kept[key]
 
-    def _page(self, owner: int, number: int) -> list[LedgerView]:
-        key = (owner, number)
-        found = self._pages.get(key)
-        lo = max(self._record.branch(owner).at + 1, number * PAGE)
-        hi = min(self._record.last(owner), number * PAGE + PAGE - 1)
-        if found is not None and len(found) == hi - lo + 1:
-            self._pages.move_to_end(key)
-            return found
-        if found:
-            ledger, made = Ledger(found[-1]), found
+    def _page(self, owner: int, seq: int) -> list[LedgerView]:
+        """The views of the page of ``seq``, folded up to it at least."""
+        key = (owner, seq // PAGE)
+        lo = max(self._record.branch(owner).at + 1, seq // PAGE * PAGE)
+        page = self._pages.get(key)
+        if page is None:
+            page, ledger = [], Ledger(self._base(owner, lo))
+            self._remember(owner, seq // PAGE, page)
         else:
-            ledger, made = Ledger(self._base(owner, lo)), []
-        for event in self._record.events(owner, lo + len(made), hi):
-            made.append(ledger.apply(event))
-        self._remember(owner, number, made)
-        if hi % PAGE == PAGE - 1:
-            self._mark(owner, hi, made[-1])
-        return made
+            self._pages.move_to_end(key)
+            if lo + len(page) > seq:
+                return page
+            ledger = Ledger(page[-1])
+        for event in self._record.events(owner, lo + len(page), seq):
+            page.append(ledger.apply(event))
+        if seq % PAGE == PAGE - 1:
+            self._mark(owner, seq, page[-1])
+        return page
 
     def _base(self, owner: int, lo: int) -> LedgerView:
         """The view before event ``lo``, the first of its page or of its line."""

@@ -506,7 +506,7 @@ def test_examine_and_diff_read_the_bytes(debugger: Debugger) -> None:
     assert "all within 1e+06" in text(do(debugger, "diff live.h checkpoint.h --tol 1e6"))
     assert do(debugger, "diff live previous").status == "ok"
     fails(debugger, "examine live.h[9]", "layer 9")
-    fails(debugger, "diff live twin", "twin is not available")
+    fails(debugger, "diff checkpoint twin", "the twin has a live state only")
 
 
 def test_print_shows_control_characters(debugger: Debugger) -> None:

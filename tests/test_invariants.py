@@ -563,6 +563,11 @@ def a_rollback_count_left_behind() -> Events:
     return change(looping(2).events, ev.Rollback, lambda e: e.count == 2, count=1)
 
 
+@breaks("ring-saved")
+def an_entry_whose_save_failed() -> Events:
+    return drop(two().events, ev.RingSave)
+
+
 @breaks("drafter-input")
 def a_head_fed_another_hidden_state() -> Events:
     return change(partial().events, ev.Draft, fed="0011", hidden="2233")

@@ -69,6 +69,69 @@ def test_places_that_are_not_compared_are_candidates(tmp_path: Path) -> None:
     assert chosen.kind == "bitwise"
 
 
+def exported(states: dict[str, tuple[State, int, int]]) -> tuple[Tensors, dict[str, str]]:
+    """As ``export`` writes them: place -> (state, owner, position)."""
+    named: Tensors = {}
+    for place, (state, _, _) in states.items():
+        for i in range(DEPTH):
+            named[f"{place}/layer.{i}/h"] = ("F32", state.h[i])
+            named[f"{place}/layer.{i}/conv"] = ("F32", state.conv[i])
+    facts = {place: {"owner": owner, "epoch": 1, "h": at, "conv": at} for place, (_, owner, at) in states.items()}
+    return named, {"places": json.dumps(facts), "layout": "h[head,key,value] conv[channel,time]"}
+
+
+def test_exports_of_this_tool_say_whose_states_they_hold(tmp_path: Path) -> None:
+    places = {"live:0": (LATER, 1, 14), "checkpoint:0": (NOW, 1, 12), "live:1": (OTHER, 2, 7)}
+    b = write(tmp_path / "b.safetensors", *exported(places))
+    for found, kind, tokens, owner in ((NOW, "wrong_position", -2, ""), (OTHER, "wrong_owner", None, "r2")):
+        a = write(tmp_path / "a.safetensors", *exported({"live:0": (found, 1, 14)}))
+        verdict = judge_files(a, b, right=Side(place="live:0"))
+        assert (verdict.kind, verdict.tokens, verdict.owner, verdict.confidence) == (kind, tokens, owner, 1.0)
+
+
+def test_bfloat16_words_of_an_export_are_decoded(tmp_path: Path) -> None:
+    named, metadata = exported({"live:0": (NOW, 1, 12)})
+    words = {name: value for name, value in named.items() if name.endswith("/h")}
+    for name, (_, array) in words.items():
+        named[name] = ("U16", float32_to_bf16(array))
+    a = write(tmp_path / "a.safetensors", named, {**metadata, "bfloat16": json.dumps(sorted(words))})
+    b = write(tmp_path / "b.safetensors", *exported({"live:0": (NOW, 1, 12)}))
+    verdict = judge_files(a, b)
+    assert (verdict.kind, verdict.dtype) == ("dtype_drift", "bfloat16")
+    plain = write(tmp_path / "c.safetensors", named, metadata)
+    with pytest.raises(UserError, match="dtype U16"):
+        judge_files(plain, b)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"places": "{"},
+        {"places": "[1]"},
+        {"places": '{"live:0": 3, "checkpoint:0": {"owner": "x", "h": 1e99, "conv": null}}'},
+        {"places": "[" * 50_000},
+        {"bfloat16": '{"a": 1}'},
+    ],
+)
+def test_metadata_that_makes_no_sense_is_not_used(tmp_path: Path, metadata: dict[str, str]) -> None:
+    named, _ = exported({"live:0": (LATER, 1, 14), "checkpoint:0": (NOW, 1, 12)})
+    a = write(tmp_path / "a.safetensors", exported({"live:0": (NOW, 1, 12)})[0])
+    verdict = judge_files(a, write(tmp_path / "b.safetensors", named, metadata))
+    assert (verdict.kind, verdict.match, verdict.tokens) == ("wrong_position", "checkpoint:0 of b.safetensors", None)
+
+
+def test_the_layout_in_the_metadata_is_followed_unless_another_is_given(tmp_path: Path) -> None:
+    turned = State(np.ascontiguousarray(NOW.h.transpose(0, 1, 3, 2)), NOW.conv)
+    told = {"layout": "h[head,value,key] conv[channel,time]"}
+    a = write(tmp_path / "a.safetensors", ours(turned), told)
+    b = write(tmp_path / "b.safetensors", ours(NOW))
+    assert judge_files(a, b).kind == "bitwise"
+    assert judge_files(a, b, Side(layout=parse_layout("ours"))).kind == "transposed"
+    odd = write(tmp_path / "odd.safetensors", ours(NOW), {"layout": "blocks"})
+    with pytest.raises(UserError, match=r"metadata: unknown layout 'blocks'.*--layout"):
+        judge_files(odd, b)
+
+
 def test_names_without_a_place(tmp_path: Path) -> None:
     a = write(tmp_path / "a.safetensors", ours(LATER, ""))
     b = write(tmp_path / "b.safetensors", ours(NOW, "live"))

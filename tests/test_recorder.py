@@ -180,9 +180,9 @@ def test_stored_views_equal_the_fold(tmp_path: Path) -> None:
     timeline.close()
     with Store(path) as store:
         assert store.meta(LAYOUT_KEY) == LAYOUT
-        assert store.views(0) == [512, 1024, *range(1536, timeline.last + 1, 512)]
-        view = from_sections(store.view_sections(0, 512))
-        assert fold(store.events(513, 900), view) == fold(store.events(1, 900))
+        assert store.views(0) == [255, 511, 767, *range(1023, timeline.last + 1, 256)]
+        view = from_sections(store.view_sections(0, 511))
+        assert fold(store.events(512, 900), view) == fold(store.events(1, 900))
     history = History(Store(path))
     for seq in (1, 255, 256, 511, 512, 513, 1023, 1025, timeline.last):
         assert history.view(0, seq) == timeline.view_at(seq)

@@ -315,7 +315,7 @@ async def test_L_tells_who_wrote_live_last() -> None:
             strict=True,
         )
     ],
-)  # noqa: E501
+)
 async def test_digits_focus_panes(key: str, name: str) -> None:
     async with screen(*STARTED) as driver:
         await driver.press(key)
@@ -427,7 +427,7 @@ async def test_every_pane_answers_the_question_mark(number: str) -> None:
     async with screen(*STARTED) as driver:
         await driver.press(number, "question_mark")
         pane = driver.screen.pane
-        assert pane.NUMBER == number and pane.SUMMARY and pane.HELP_TEXT
+        assert number == pane.NUMBER and pane.SUMMARY and pane.HELP_TEXT
         text = "\n".join("".join(part for part, _ in line) for line in driver.app.screen.lines)  # type: ignore[attr-defined]
         assert pane.SUMMARY in text
 

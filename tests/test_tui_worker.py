@@ -1,4 +1,4 @@
-"""The thread that owns the debugger: frames while it runs, pausing, opening, failing. No clock decides anything here."""
+"""The thread that owns the debugger: frames while it runs, pausing, opening, failing. No clock decides anything."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from inspector.commands.debugger import Debugger
 from inspector.tui.app import InspectorApp, run_app
 from inspector.tui.messages import Answered, FrameReady, OpenFailed
 from inspector.tui.opener import OpeningCancelled
+from inspector.tui.ports import Options
 from inspector.tui.screens.loading import LoadingScreen
 from inspector.tui.tensorjobs import LAST_STOP, TensorJobs
 from inspector.tui.worker import Worker
@@ -291,6 +292,13 @@ def test_without_a_terminal_there_is_a_sentence_and_status_2(capsys: pytest.Capt
     assert run_app(None) == 2
     captured = capsys.readouterr()
     assert "needs a terminal" in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize("options", [Options(theme="mauve"), Options(keymap="emacs")], ids=["theme", "keymap"])
+def test_unknown_themes_and_keymaps_are_named(options: Options, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(None, options) == 2
+    error = capsys.readouterr().err
+    assert ("mauve" in error and "ink" in error) or ("emacs" in error and "gdb" in error)
 
 
 def test_importing_the_screen_loads_no_torch() -> None:

@@ -347,6 +347,56 @@ def test_simulated_noise_of_the_published_size_is_rounding(arithmetic: str, grow
     assert result.kind == "rounding", result.evidence
 
 
+def scaled(state: State, size: float, parts: tuple[str, ...] = ("h", "conv")) -> State:
+    """``state`` with relative noise of the given size in every value of ``parts``."""
+    rng = np.random.default_rng(12)
+    noisy = state.copy()
+    for name in parts:
+        values = getattr(noisy, name)
+        values *= (1 + size * rng.standard_normal(values.shape)).astype(np.float32)
+    return noisy
+
+
+def test_conv_never_rounds_alone() -> None:
+    """h is computed from conv: were it rounding, h would show it too, however small the difference is."""
+    told = story(1, "bfloat16")
+    result = verdict(scaled(told.states[2], 1e-3, ("conv",)), told.states[2], None)
+    assert result.kind == "stale_conv", result.evidence
+    assert verdict(scaled(told.states[2], 1e-3), told.states[2], None).kind == "rounding"
+
+
+def test_one_deep_layer_far_above_the_noise_of_all_others_is_named() -> None:
+    """The unmeasured bf16 limit is wide in deep layers; one layer that stands out alone is no rounding even there."""
+    told = story(2, "bfloat16")
+    noisy = scaled(told.states[2], 1e-4)
+    noisy.h[-1] = scaled(told.states[2], 0.1).h[-1]
+    result = verdict(noisy, told.states[2], None)
+    assert max(h for h, _ in result.errors.values()) < DEFAULTS["bfloat16"].last
+    assert (result.kind, result.layers) == ("partial_layers", NUMBERS[-1:]), result.evidence
+
+
+def test_bit_equal_windows_leave_no_room_for_rounding_of_activations() -> None:
+    told = story(3, "bfloat16")
+    small = verdict(scaled(told.states[2], 5e-3, ("h",)), told.states[2], None)
+    assert small.kind == "unknown", small.evidence
+    assert "another kernel" in small.evidence
+    assert verdict(scaled(told.states[2], 1e-6, ("h",)), told.states[2], None).kind == "rounding"
+
+
+def test_rounding_a_little_beyond_a_measured_floor_is_told_from_a_jump() -> None:
+    told = story(0, "bfloat16")
+    errors = judge(told.block[4].layers(NUMBERS), told.states[4].layers(NUMBERS)).errors
+    tight = measured_floor([errors], margin=0.7)
+    tight = NoiseFloor({**tight.h, 0: 2 * errors[0][0]}, dict.fromkeys(NUMBERS, 1.0), "a tight floor", True)
+    beyond = verdict(told.block[4], told.states[4], tight)
+    assert beyond.kind == "rounding", beyond.evidence
+    assert "a little beyond" in beyond.evidence
+    assert beyond.confidence < 0.8
+    jump = told.block[4].copy()
+    jump.h[3] = told.states[3].h[3]
+    assert not verdict(jump, told.states[4], tight).benign
+
+
 def test_repeated_tokens_hide_the_position_and_the_verdict_says_so() -> None:
     toy = Toy(2, DEPTH)
     state = toy.run([5] * 12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 import tempfile
@@ -41,8 +42,9 @@ def wide() -> Callable[[], EnginePort]:
     torch.set_num_threads(1)
     config = wide_config()
     weights = random_model(config, torch.bfloat16, "cpu")
+    loaded = LoadedModel(config, weights, None, "wide", "random", "bfloat16", torch.device("cpu"), [])
     settings = EngineConfig(drafts=3, ring=2, slots=1, prefix_caching=False, device="cpu", threads=1, kv_tokens=512)
-    return lambda: Engine(LoadedModel(config, weights, None, "wide", "random"), settings)
+    return lambda: Engine(loaded, settings)
 
 
 def request(engine: EnginePort, tokens: int) -> NewRequest:
@@ -113,6 +115,7 @@ def bench_open(events: Iterable[Event]) -> list[Row]:
         last = history.record.last(0)
         size = path.stat().st_size
         del history
+        gc.collect()  # what writing it left behind
         begin = time.perf_counter()
         timeline = Timeline.open(path)
         view = timeline.view
@@ -146,6 +149,7 @@ def bench_travel() -> list[Row]:
     begin = time.process_time()
     timeline.run(findings=False)
     ran = time.process_time() - begin
+    gc.collect()
     layer = timeline.start.recurrent_layers[0]
     chance, first, steps = random.Random(2), [], []
     for _ in range(12):

@@ -1,8 +1,9 @@
 """A verdict for two files of tensors: dumps of this tool or of any other engine.
 
-Tensors are paired by layer number. Our own names are ``PLACE.Lnn.h`` and ``PLACE.Lnn.conv``; other names are matched by
-two regular expressions whose group ``layer`` (or first group of digits) is the number. Layers are read one by one. When
-a file holds several places, those not compared are offered to the verdict as candidates.
+Tensors are paired by layer number. Our own names are ``live:0/layer.3/h`` or ``live.L03.h``, and the same with conv;
+other names are matched by two regular expressions whose group ``layer`` (or first group of digits) is the number.
+Layers are read one by one. When a file holds several places, those not compared are offered to the verdict as
+candidates; the metadata of our own exports says whose they are and at which position.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Any
 from engine.errors import UserError
 from engine.events import TensorData
 from inspector.analysis.arrays import Tensor, TensorError
-from inspector.analysis.layout import OURS, Layout, LayoutError, conv_to_ours, h_to_ours
+from inspector.analysis.layout import OURS, Layout, LayoutError, conv_to_ours, h_to_ours, parse_layout
 from inspector.analysis.profile import Candidate, LayerState
-from inspector.analysis.tensorfile import TensorFile, some_names
+from inspector.analysis.tensorfile import TensorFile, json_metadata, some_names
 from inspector.analysis.verdict import Verdict, judge
 
-OUR_NAME = r"^(?:(?P<place>.+)\.)?L(?P<layer>\d{1,6})\.%s$"
+OUR_NAME = r"^(?:(?P<place>.+)[./])?(?:L|layer\.)(?P<layer>\d{1,6})[./]%s$"
 CANDIDATES = 16
 
 
@@ -30,11 +31,11 @@ CANDIDATES = 16
 class Side:
     """How to read one file: layout, name patterns, which place, slot or batch entry, and shapes of flat rows.
 
-    ``h_pattern`` and ``conv_pattern`` "" mean our own names. ``offset`` is the first column of the conv window that
-    counts (vLLM: accepted - 1), ``columns`` how many do (0: all further ones; vLLM: 3). ``h_shape`` and ``conv_shape``
-    reshape flat rows before the layout is applied."""
+    ``layout`` None is what the metadata says, or ours. ``h_pattern`` and ``conv_pattern`` "" mean our own names.
+    ``offset`` is the first column of the conv window that counts (vLLM: accepted - 1), ``columns`` how many do (0: all
+    further ones; vLLM: 3). ``h_shape`` and ``conv_shape`` reshape flat rows before the layout is applied."""
 
-    layout: Layout = OURS
+    layout: Layout | None = None
     h_pattern: str = ""
     conv_pattern: str = ""
     place: str = ""
@@ -54,6 +55,8 @@ class FileStates(Mapping[int, LayerState]):
 
     file: TensorFile
     side: Side
+    layout: Layout
+    place: str
     names: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
     def __getitem__(self, layer: int) -> LayerState:
@@ -73,12 +76,12 @@ class FileStates(Mapping[int, LayerState]):
         pick = {} if side.slot is None else {"slot": side.slot, "batch": side.slot}
         try:
             tensor = _shaped(tensor, side.h_shape if part == "h" else side.conv_shape)
-            axes = (side.layout.h if part == "h" else side.layout.conv)[-len(tensor.shape) :]
+            axes = (self.layout.h if part == "h" else self.layout.conv)[-len(tensor.shape) :]
             if part == "h":
-                return tensor if axes == OURS.h else h_to_ours(tensor, side.layout, **pick)
+                return tensor if axes == OURS.h else h_to_ours(tensor, self.layout, **pick)
             if axes == OURS.conv and not side.offset + side.columns:
                 return tensor
-            return conv_to_ours(tensor, side.layout, side.columns or None, side.offset, **pick)
+            return conv_to_ours(tensor, self.layout, side.columns or None, side.offset, **pick)
         except (LayoutError, TensorError) as error:
             raise UserError(f"{self.file.path}: tensor {name!r:.200}: {error}") from None
 
@@ -119,11 +122,20 @@ def open_states(path: Path | str, side: Side = OUR_SIDE) -> tuple[FileStates, di
             "names like live.L00.h and live.L00.conv",
             "Give --h-pattern and --conv-pattern.",
         )
+    layout = side.layout or _told_layout(file)
     states = {
-        place: FileStates(file, side, {n: (pair[0], pair[1]) for n, pair in layers.items()})
+        place: FileStates(file, side, layout, place, {n: (pair[0], pair[1]) for n, pair in layers.items()})
         for place, layers in places.items()
     }
     return states.pop(_chosen(file, side.place, list(states))), states
+
+
+def _told_layout(file: TensorFile) -> Layout:
+    told = file.metadata.get("layout", "")
+    try:
+        return parse_layout(told) if told else OURS
+    except LayoutError as error:
+        raise UserError(f"{file.path}: metadata: {error}. Give --layout.") from None
 
 
 def _chosen(file: TensorFile, wanted: str, places: list[str]) -> str:
@@ -167,8 +179,11 @@ def judge_files(
     """
     found, others = open_states(a, left)
     expected, more = open_states(b, right)
-    candidates = {f"{place} of {Path(a).name}": Candidate(states) for place, states in others.items()}
-    candidates |= {f"{place} of {Path(b).name}": Candidate(states) for place, states in more.items()}
+    right_fact = _fact(expected)
+    candidates: dict[str, Candidate] = {}
+    for path, places in ((a, others), (b, more)):
+        for place, states in places.items():
+            candidates[f"{place} of {Path(path).name}"] = _candidate(states, _fact(states), right_fact)
     try:
         verdict = judge(found, expected, dict(list(candidates.items())[:CANDIDATES]), arithmetic=arithmetic)
     except TensorError as error:
@@ -177,6 +192,28 @@ def judge_files(
     if missing:
         return replace(verdict, flags=(*verdict.flags, f"layers {missing[:8]} are in one file only"))
     return verdict
+
+
+def _fact(states: FileStates) -> tuple[int | None, int | None]:
+    """(owner, position) of the place as the metadata of our own exports tells them; position only where h and conv
+    agree. None for what is not told."""
+    facts = json_metadata(states.file.metadata, "places")
+    fact = facts.get(states.place) if isinstance(facts, dict) else None
+    if not isinstance(fact, dict):
+        return None, None
+    owner, h, conv = (value if type(value := fact.get(key)) is int else None for key in ("owner", "h", "conv"))
+    return owner, h if h == conv else None
+
+
+def _candidate(
+    states: FileStates, fact: tuple[int | None, int | None], right: tuple[int | None, int | None]
+) -> Candidate:
+    """A place as a candidate: foreign when both owners are told and differ, else with its distance in tokens."""
+    (owner, position), (right_owner, right_position) = fact, right
+    if owner is not None and right_owner is not None and owner != right_owner:
+        return Candidate(states, owner=f"r{owner}")
+    known = position is not None and right_position is not None
+    return Candidate(states, tokens=position - right_position if known else None)  # type: ignore[operator]
 
 
 def report(verdict: Verdict) -> dict[str, Any]:

@@ -1,12 +1,16 @@
 """Tensors of a safetensors file as plain data, one at a time, bfloat16 included.
 
 The header is checked in full before any tensor is read (``engine.safetensors_header``); only it is held in memory.
+Our own exports are written by numpy, which has no bfloat16: such tensors are stored as 16-bit words and the metadata
+names them under ``bfloat16``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from engine.errors import UserError
 from engine.events import TensorData
@@ -37,6 +41,10 @@ class TensorFile:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._header = read_header(self.path)
+        words = json_metadata(self.metadata, "bfloat16")
+        self._words = (
+            frozenset(name for name in words if isinstance(name, str)) if isinstance(words, list) else frozenset()
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._header.tensors)
@@ -58,7 +66,8 @@ class TensorFile:
         entry = self._header.tensors.get(name)
         if entry is None:
             raise UserError.about(where, "no such tensor", f"one of {some_names(self)}")
-        if entry.dtype not in DTYPES:
+        dtype = "bfloat16" if entry.dtype == "U16" and name in self._words else DTYPES.get(entry.dtype)
+        if dtype is None:
             raise UserError.about(where, f"dtype {entry.dtype}", f"one of {', '.join(DTYPES)}")
         try:
             with self.path.open("rb") as file:
@@ -70,7 +79,15 @@ class TensorFile:
             raise UserError.about(
                 where, f"{len(raw)} bytes", f"{entry.bytes} bytes; the file changed while it was read"
             )
-        return TensorData(DTYPES[entry.dtype], entry.shape, raw)
+        return TensorData(dtype, entry.shape, raw)
+
+
+def json_metadata(metadata: Mapping[str, str], key: str) -> Any:
+    """The value of a metadata entry that holds JSON; None when it is not there or holds something else."""
+    try:
+        return json.loads(metadata.get(key, "null"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def some_names(file: TensorFile, count: int = 6) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.filter import ANSIToTruecolor
 
-from inspector.tui.frame import Frame
 from inspector.tui.keymaps import KEYMAPS, Keymap
 from inspector.tui.messages import (
     Answered,
@@ -25,20 +26,21 @@ from inspector.tui.messages import (
     TensorsReady,
 )
 from inspector.tui.palette import CommandsProvider
-from inspector.tui.panes.events import EventsPane
-from inspector.tui.panes.examine import ExaminePane
-from inspector.tui.panes.output import OutputPane
-from inspector.tui.panes.tensors import TensorsPane
-from inspector.tui.ports import Opener, Options
+from inspector.tui.ports import Options
 from inspector.tui.requests import Requests
-from inspector.tui.screens.actions import quote
 from inspector.tui.screens.loading import LoadingScreen
-from inspector.tui.screens.main import MainScreen
 from inspector.tui.settings import Memory, settings_folder
 from inspector.tui.themes import PALETTES, Styles, textual_theme
 from inspector.tui.worker import Worker
 
+if TYPE_CHECKING:
+    from inspector.tui.frame import Frame
+    from inspector.tui.panes.output import OutputPane
+    from inspector.tui.ports import Opener
+    from inspector.tui.screens.main import MainScreen
+
 ONE_LINE = 1
+MAIN = "main"
 
 
 class InspectorApp(Requests, App[int]):
@@ -54,16 +56,16 @@ class InspectorApp(Requests, App[int]):
     def __init__(
         self, opener: Opener, name: str = "", options: Options | None = None, memory: Memory | None = None
     ) -> None:
-        import os
-
         # without colour there must be no colour code at all, not shades of grey
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") is not None else None)
+        # every colour here is a true one: the filter that looks for terminal colours costs a tenth of a frame
+        self._filters = [line_filter for line_filter in self._filters if not isinstance(line_filter, ANSIToTruecolor)]
         self.memory = memory or Memory(None)
         self.options = options or Options()
         chosen = self.memory.settings
         self.keymap: Keymap = KEYMAPS[self.options.keymap or chosen.keymap]
         self.model_name = name
-        self.frame = Frame()
+        self.frame: Frame
         self.worker = Worker(opener, self.post_message)
         self.role_styles = Styles(PALETTES[self.options.theme or chosen.theme], self.no_color)
         for palette in PALETTES.values():
@@ -88,13 +90,13 @@ class InspectorApp(Requests, App[int]):
     def main(self) -> MainScreen:
         """The main screen. Raises LookupError while loading."""
         for screen in self.screen_stack:
-            if isinstance(screen, MainScreen):
-                return screen
+            if screen.id == MAIN:
+                return cast("MainScreen", screen)
         raise LookupError("the main screen is not there yet")
 
     @property
     def is_open(self) -> bool:
-        return any(isinstance(screen, MainScreen) for screen in self.screen_stack)
+        return any(screen.id == MAIN for screen in self.screen_stack)
 
     # ------------------------------------------------------------------------------------------------- life cycle
 
@@ -131,6 +133,10 @@ class InspectorApp(Requests, App[int]):
 
     @on(Opened)
     def _opened(self) -> None:
+        from inspector.tui.frame import Frame
+        from inspector.tui.screens.main import MainScreen
+
+        self.frame = Frame()
         screen = MainScreen(self.frame)
         screen.layout_name = self.options.layout or self.memory.settings.layout
         self.switch_screen(screen)
@@ -138,6 +144,8 @@ class InspectorApp(Requests, App[int]):
 
     def _begin(self) -> None:
         self.looked_at(self.main.visible_panes())
+        from inspector.tui.screens.actions import quote
+
         options = self.options
         if options.prompt:
             self.worker.submit(f"new {quote(options.prompt)}", quiet=True)
@@ -162,7 +170,7 @@ class InspectorApp(Requests, App[int]):
         if not self.is_open:
             return
         lines = tuple(line for line in message.lines if line)
-        output = self.main.query_one(OutputPane)
+        output = cast("OutputPane", self.main.query_one("#output"))
         moved = message.quiet and message.status != "error"
         if lines and not moved:
             output.add(message.line, message.lines, message.status in ("ok", "quit"))
@@ -173,24 +181,24 @@ class InspectorApp(Requests, App[int]):
     @on(TensorsReady)
     def _tensors(self, message: TensorsReady) -> None:
         if self.is_open:
-            self.main.query_one(TensorsPane).take(message.table)
+            self.main.take_table(message.table)
 
     @on(SlabReady)
     def _slab(self, message: SlabReady) -> None:
         if self.is_open:
-            self.main.query_one(ExaminePane).take(message.slab)
+            self.main.take_slab(message.slab)
 
     @on(EventsReady)
     def _events(self, message: EventsReady) -> None:
         if self.is_open:
-            self.main.query_one(EventsPane).take(message.rows)
+            self.main.take_events(message.rows)
 
     def action_interrupt(self) -> None:
         """ctrl+c: pause what runs; never end the session."""
-        if self.frame.running or self.worker.busy:
-            self.worker.interrupt()
-        elif isinstance(self.screen, LoadingScreen):
+        if isinstance(self.screen, LoadingScreen):
             self._cancel_loading()
+        elif self.worker.busy:
+            self.worker.interrupt()
         else:
             self.note("nothing runs; q quits, the session is kept")
 
@@ -228,27 +236,45 @@ class InspectorApp(Requests, App[int]):
 def run_app(source: str | None, options: Options | None = None) -> int:
     """Open ``source`` (a model, a session file, a trace; None: the bundled model) on the screen.
 
-    Returns the exit status: 0; 2 without a terminal; 3 when the source cannot be opened (its text goes to stderr).
+    Returns the exit status: 0; 2 without a terminal or with an unknown theme or keymap; 3 when the source cannot be
+    opened (its text goes to stderr). When torch was loaded and the session is closed the process ends here: taking the
+    interpreter down with it takes seconds that a person would wait at the prompt.
     """
-    # Textual draws on standard error, so that one counts too
-    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
-        print(
-            "metrale-inspect: the screen needs a terminal, and input or output is none here. "
-            'Use "metrale-inspect batch -x FILE", "run" or "check" instead.',
-            file=sys.stderr,
-        )
+    options = options or Options()
+    problem = _problem(options)
+    if problem:
+        print(f"metrale-inspect: {problem}", file=sys.stderr)
         return 2
     from inspector.tui.opener import opener_for
 
-    options = options or Options()
     name = Path(source).name if source else "bundled model"
     app = InspectorApp(opener_for(source, options), name, options, Memory(settings_folder()))
-    status = app.run()
-    app.worker.close()
+    status = app.run() or 0
+    closed = app.worker.close()
     if app.failure:
         print(f"metrale-inspect: {app.failure}", file=sys.stderr)
-        return 3
-    return status or 0
+        status = 3
+    if closed and "torch" in sys.modules:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+def _problem(options: Options) -> str:
+    """Why the screen cannot be opened, "" when it can."""
+    if options.theme and options.theme not in PALETTES:
+        return f"there is no theme {options.theme!r}; themes: {', '.join(PALETTES)}"
+    if options.keymap and options.keymap not in KEYMAPS:
+        return f"there is no keymap {options.keymap!r}; keymaps: {', '.join(KEYMAPS)}"
+    # Textual draws on standard error, so that one counts too; a driver named from outside (a browser) needs none
+    terminals = (sys.stdin, sys.stdout, sys.stderr)
+    if "TEXTUAL_DRIVER" not in os.environ and not all(stream.isatty() for stream in terminals):
+        return (
+            "the screen needs a terminal, and input or output is none here. "
+            'Use "metrale-inspect batch -x FILE", "run" or "check" instead.'
+        )
+    return ""
 
 
 __all__: Sequence[str] = ("InspectorApp", "run_app")

@@ -27,7 +27,6 @@ class Framer:
         self.stop_kind = ""
         self.running = False
         self.speed = 0.0
-        self.recording = ""
         self._rows: dict[int, EventRow] = {}
         self._branch: int | None = None
         self._scanned = 0
@@ -77,8 +76,15 @@ class Framer:
             marks=self._marks(),
             history=tuple(sample for sample in self._samples if sample.seq <= view.seq),
             changed=changed,
-            recording=self.recording,
+            recording=self._recording(),
         )
+
+    def _recording(self) -> str:
+        """``rec`` while a file is written, what is wrong when it no longer is."""
+        timeline = self.debugger.timeline
+        if timeline.trouble:
+            return f"rec stopped: {timeline.trouble}"
+        return "rec" if timeline.path is not None and timeline.source == "live" else ""
 
     # ------------------------------------------------------------------------------------------------------ events
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.message import Message
 
-from inspector.tui.frame import EventRow, Frame, Slab, TensorTable
+if TYPE_CHECKING:
+    from inspector.tui.frame import EventRow, Frame, Slab, TensorTable
 
 
 class Replaceable(Message):

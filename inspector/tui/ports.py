@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from engine.events import Decision, Event, TensorData, TensorRef
-from inspector.commands.debugger import Debugger
-from sessions.finding import Finding
-from sessions.view import LedgerView
+if TYPE_CHECKING:
+    from engine.events import Decision, Event, TensorData, TensorRef
+    from inspector.commands.debugger import Debugger
+    from sessions.finding import Finding
+    from sessions.view import LedgerView
 
 Progress = Callable[[str, float], None]
 """(what is being done, share 0..1; negative when unknown)."""
@@ -73,7 +74,7 @@ class DebuggerPort(Protocol):
     def close(self) -> None: ...
 
 
-Opener = Callable[[Progress, Callable[[], bool]], Debugger]
+Opener: TypeAlias = "Callable[[Progress, Callable[[], bool]], Debugger]"
 """Opens whatever was named; told a place to report to and a question whether it was cancelled. Raises ValueError,
 OSError or LookupError with one paragraph for people."""
 

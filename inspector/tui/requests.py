@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine.events import Place
-from inspector.tui.frame import Frame
 from inspector.tui.keymaps import KEYMAPS
-from inspector.tui.screens.dialogs import ConfirmDialog
 from inspector.tui.themes import PALETTES
-from inspector.tui.widgets.pane import Target
 
 if TYPE_CHECKING:
+    from inspector.tui.frame import Frame
     from inspector.tui.ports import DebuggerPort
     from inspector.tui.screens.main import MainScreen
+    from inspector.tui.widgets.pane import Target
     from inspector.tui.worker import Worker
 
 SPEEDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0, 0.0)
@@ -71,6 +69,8 @@ class Requests:
             if yes:
                 self._asked_branch = True
                 go()
+
+        from inspector.tui.screens.dialogs import ConfirmDialog
 
         question = f"{line.split()[0]} at event {self.frame.view.seq} acts in the past: it opens a branch there. "
         self.push_screen(ConfirmDialog(question + "What is recorded stays as it is. Open a branch?"), answered)
@@ -172,7 +172,7 @@ class Requests:
     def select(self, target: Target) -> None:
         """A row was pointed at: its place becomes the one that the tensor pane reads."""
         kind, value = target
-        if kind == "place" and isinstance(value, Place):
+        if kind == "place":
             self.worker.do(lambda debugger: setattr(self.worker.tensors, "place", value))
             self.worker.refresh()
         elif kind == "tensor" and isinstance(value, tuple):
@@ -197,7 +197,7 @@ class Requests:
 
     def choose_base(self, base: str, target: Target | None) -> None:
         """Compare live (or the selected place) with a base, in panes 5 and 6 and in words."""
-        place = target[1] if target is not None and isinstance(target[1], Place) else None
+        place: Any = target[1] if target is not None and target[0] == "place" else None
         if base == "twin":
             self.run_line(f"diff {place or 'live'} {base}")
             return

@@ -81,7 +81,10 @@ def fit(text: str, cells: int, align: str = "<") -> str:
 
 def line_width(spans: Iterable[Span]) -> int:
     """Cells of a line."""
-    return sum(width(text) for text, _ in spans)
+    total = 0
+    for text, _ in spans:
+        total += len(text) if text.isascii() else cell_len(text)
+    return total
 
 
 def crop(spans: Iterable[Span], cells: int) -> Line:
@@ -89,7 +92,7 @@ def crop(spans: Iterable[Span], cells: int) -> Line:
     out: list[Span] = []
     room = cells
     for text, role in spans:
-        size = width(text)
+        size = len(text) if text.isascii() else cell_len(text)
         if size > room:
             if room > 0:
                 out.append((set_cell_size(text, room), role))
@@ -119,7 +122,13 @@ def shift(spans: Iterable[Span], cells: int) -> Line:
 
 def pad(spans: Iterable[Span], cells: int, role: str = "") -> Line:
     """``spans`` cut or filled to exactly ``cells``."""
-    cut = crop(spans, cells)
+    line = spans if isinstance(spans, tuple) else tuple(spans)
+    gap = cells - line_width(line)
+    if gap > 0:
+        return (*line, (" " * gap, role))
+    if gap == 0:
+        return line
+    cut = crop(line, cells)
     gap = cells - line_width(cut)
     return (*cut, (" " * gap, role)) if gap > 0 else cut
 

@@ -13,11 +13,10 @@ import queue
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from inspector.tui.framing import Framer
 from inspector.tui.messages import (
     Answered,
     EventsReady,
@@ -28,12 +27,16 @@ from inspector.tui.messages import (
     SlabReady,
     TensorsReady,
 )
-from inspector.tui.ports import DebuggerPort, Opener
-from inspector.tui.tensorjobs import TensorJobs
-from sessions.errors import Cancelled
+
+if TYPE_CHECKING:
+    from inspector.tui.framing import Framer
+    from inspector.tui.ports import DebuggerPort, Opener
+    from inspector.tui.tensorjobs import TensorJobs
 
 FRAME_SECONDS = 0.033
-SCREEN_SHARE = 0.2
+SCREEN_SHARE = 0.15
+# laying out is what is measured; Textual's painting takes about as long again
+PAINT_FACTOR = 2.0
 Job = Callable[[], None]
 log = logging.getLogger(__name__)
 
@@ -155,12 +158,20 @@ class Worker:
             log.info("opening failed", exc_info=True)
             self._send(OpenFailed(_paragraph(error), cancelled=self._interrupt.is_set()))
             return
+        # imported here, after the first paint: together they take longer than Textual itself
+        from inspector.tui.framing import Framer
+        from inspector.tui.tensorjobs import TensorJobs
+
         debugger: DebuggerPort = opened
         debugger.on_progress(lambda what, done, total: self.tick())
         self.framer = Framer(debugger)
         self.tensors = TensorJobs(debugger)
         self.debugger = debugger
         self._send(Opened())
+        remarks = tuple(debugger.timeline.remarks)
+        if remarks:
+            self.framer.stop, self.framer.stop_kind = remarks[0], "hit"
+            self._send(Answered("open", remarks, "ok"))
         self._show()
         try:
             self._serve()
@@ -237,21 +248,27 @@ class Worker:
         if not self.busy:
             return
         if self._interrupt.is_set():
-            raise Cancelled("paused")
+            raise self._paused
         now = perf_counter()
         if self.speed > 0:
             wait = self._next_event - now
             if wait > 0:
                 self._frame_if_due(now)
                 if self._interrupt.wait(wait):
-                    raise Cancelled("paused")
+                    raise self._paused
                 now = perf_counter()
             self._next_event = max(now, self._next_event) + 1.0 / self.speed
         self._frame_if_due(now)
 
+    @property
+    def _paused(self) -> Exception:
+        from sessions.errors import Cancelled
+
+        return Cancelled("paused")
+
     def _frame_if_due(self, now: float) -> None:
         # drawing takes the interpreter from the engine: a slow screen gets fewer frames, never a slower engine
-        pause = max(FRAME_SECONDS, self.draw_seconds / SCREEN_SHARE)
+        pause = max(FRAME_SECONDS, PAINT_FACTOR * self.draw_seconds / SCREEN_SHARE)
         if now - self._last_frame >= pause:
             self._last_frame = now
             self.framer.speed = self.speed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from engine.events import Boundary, RingRecord, Rollback
+from engine.events import Boundary, Place, RingRecord, Rollback, RoundEnd
 from sessions.finding import Finding
 from sessions.invariants.base import OK, broken, invariant
 from sessions.view import LedgerView
@@ -75,6 +75,30 @@ def ring_boundary(before: LedgerView, event: RingRecord | Boundary, after: Ledge
     if request.think[at : at + 1] == "t":
         text = f"output {length} of r{event.req} lies inside thinking and was taken as a boundary"
         return broken("ring-boundary", event, where, "outside thinking", "inside", text)
+    return OK
+
+
+@invariant(
+    "ring-saved",
+    at=("round_end",),
+    says="When a round ends, every ring entry has a snapshot behind it, or one on its way.",
+    cause="The save failed or was left out, and the entry that had been reserved for it was kept.",
+)
+def ring_saved(before: LedgerView, event: RoundEnd, after: LedgerView) -> Iterable[Finding]:
+    request = after.requests.get(event.req)
+    if request is None or not request.ring.entries or request.slot < 0:
+        return OK
+    for entry in request.ring.entries:
+        if entry.saved:
+            continue
+        place = Place("ring", request.slot, entry.ring_slot)
+        if any(copy.dst == place for copy in after.queued):
+            continue
+        text = (
+            f"{place} of r{event.req} is found under {entry.token_position} outputs since @{entry.recorded}, and nothing "
+            "was saved there"
+        )
+        return broken("ring-saved", event, place, "a snapshot", "an entry without one", text)
     return OK
 
 

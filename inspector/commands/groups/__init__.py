@@ -14,6 +14,7 @@ MODULES = [
     "inspector.commands.groups.looks",
     "inspector.commands.groups.tensors",
     "inspector.commands.groups.compare",
+    "inspector.commands.groups.oracles",
     "inspector.commands.groups.session",
 ]
 

@@ -171,6 +171,11 @@ def compare(
     return StateDiff(found.label, expected.label, tuple(rows), shift)
 
 
+def report_diff(ctx: Context, result: StateDiff, found: Side, expected: Side) -> None:
+    """Tell a comparison as ``diff`` does; a difference is no failure."""
+    _report(ctx, result, found, expected, False, None, False)
+
+
 def _stands(side: Side) -> str:
     return "never written" if side.position == "-" else f"position {side.position}"
 

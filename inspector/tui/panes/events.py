@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
 from textual.message import Message
 
 from inspector.tui.frame import EventRow, Frame
 from inspector.tui.text import Line, Span, fit, visible
 from inspector.tui.themes import owner_role
-from inspector.tui.widgets.pane import Content, Pane, Row
+from inspector.tui.widgets.pane import Content, LazyRows, Pane, Row
 
 BAD = ("trouble", "fault", "watchdog")
 ROLES = {
@@ -68,20 +70,22 @@ g and G go to the first and last event; / searches what is loaded."""
     def build(self, frame: Frame, width: int, height: int) -> Content:
         rows = self.window if self.window and self.cursor is not None else frame.events
         now = frame.view.seq
-        marks = {seq for seq, _ in frame.marks.bookmarks}
-        broken = set(frame.marks.findings)
-        anchor = 0
-        out: list[Row] = []
-        digits = max(4, len(str(frame.last)))
-        for place, row in enumerate(rows):
-            if row.seq <= now:
-                anchor = place
-            out.append(Row(_line(row, now, digits, row.seq in marks, row.seq in broken), ("event", row.seq)))
-        keep = min(len(out) - 1, anchor + max(1, height // 4)) if out else 0
         title: Line = ((f"{now:,}", "strong"), (f" of {frame.last:,}", "dim"))
-        if not out:
-            out = [Row((("  nothing has happened yet", "faint"),))]
-        return Content(title, (), rows=tuple(out), anchor=keep)
+        if not rows:
+            return Content(title, rows=(Row((("  nothing has happened yet", "faint"),)),))
+        marks = {seq for seq, _ in frame.marks.bookmarks}
+        digits = max(4, len(str(frame.last)))
+        findings = frame.marks.findings
+
+        def make(place: int) -> Row:
+            row = rows[place]
+            at = bisect_left(findings, row.seq)
+            broken = at < len(findings) and findings[at] == row.seq
+            return Row(_line(row, now, digits, row.seq in marks, broken), ("event", row.seq))
+
+        present = bisect_right(rows, now, key=lambda row: row.seq) - 1
+        anchor = max(0, min(len(rows) - 1, present + max(1, height // 4)))
+        return Content(title, rows=LazyRows(len(rows), make), anchor=anchor)
 
     def move(self, rows: int) -> None:
         if self.cursor is None:

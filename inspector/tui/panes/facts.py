@@ -71,7 +71,8 @@ def phase_text(frame: Frame) -> str:
         return ""
     facts = request.round
     if facts.open:
-        return f"{facts.mode} · {facts.phase}" if facts.phase and facts.phase != facts.mode else facts.mode
+        phase = facts.phase.removeprefix("decide:")
+        return f"{facts.mode} · {phase}" if phase and phase != facts.mode else facts.mode
     if facts.mode == "verify" and facts.accepted:
         return f"verify {facts.accepted}/{facts.k}"
     return facts.mode

@@ -37,18 +37,18 @@ Enter on an entry rolls back to it (asks first); D diffs live against it; x look
             return Content(rows=(Row((("  no request", "faint"),)),))
         ring = request.ring
         title: Line = ((f"r{request.req}", owner_role(request.req)),)
-        if ring.capacity == 0:
-            why = "off: speculation takes no snapshots" if frame.view.start.k > 1 else "off"
-            return Content(title, (("0 slots", "dim"),), rows=(Row(((f"  {why}", "faint"),)),))
-        title = (*title, (f"  {len(ring.entries)}/{ring.capacity}", "dim"))
+        capacity = ring.capacity or frame.view.start.ring_depth
+        if capacity == 0:
+            return Content(title, (("0 slots", "dim"),), rows=(Row((("  off: this run keeps no ring", "faint"),)),))
+        title = (*title, (f"  {len(ring.entries)}/{capacity}", "dim"))
         note: Line = ((f"{ring.evictions} evicted", "dim"),) if ring.evictions else ()
         head_cells = (("", ""), ("out", "head"), ("slot", "head"), ("state", "head"), ("parts", "head"), ("by", "head"))
         spare = max(0, width - sum(WIDTHS) - len(WIDTHS) - 5)
         widths = (*WIDTHS[:5], WIDTHS[5] + min(spare, 14))
-        head = (*_map(frame, request, width), (*columns(head_cells, widths, "<>>>^<"), ("  age", "head")))
+        head = (*_map(frame, request, capacity, width), (*columns(head_cells, widths, "<>>>^<"), ("  age", "head")))
         rows = [self._row(frame, request, entry, widths) for entry in ring.entries]
         if not rows:
-            rows = [Row((("  no entry yet: one is saved at each boundary token", "faint"),))]
+            rows = [Row((("  none yet: saved at each boundary token", "faint"),))]
         return Content(title, note, head, tuple(rows), anchor=len(rows) - 1)
 
     def _row(self, frame: Frame, request: RequestFact, entry: RingEntry, widths: tuple[int, ...]) -> Row:
@@ -86,12 +86,12 @@ def _parts(state: StateFact | None, entry: RingEntry) -> Span:
     return f"{'h' if h else '–'} {'conv' if conv else '–'}", "text" if h and conv else "bad"
 
 
-def _map(frame: Frame, request: RequestFact, width: int) -> tuple[Line, ...]:
+def _map(frame: Frame, request: RequestFact, capacity: int, width: int) -> tuple[Line, ...]:
     """The ring as one sign per slot, with the cursor."""
     ring = request.ring
     live = {entry.ring_slot: entry for entry in ring.entries}
     spans: list[Span] = [(" ", "")]
-    for slot in range(ring.capacity):
+    for slot in range(capacity):
         at = slot == ring.next_slot
         spans.append(("▸" if at else " ", "key"))
         entry = live.get(slot)

@@ -152,7 +152,7 @@ class Actions:
             return
         choices = rollback_choices(self.view)
         self.app.push_screen(
-            ChoiceDialog("Roll back", choices, ask="or type: to LENGTH, ring SLOT, boundary MIN"),
+            ChoiceDialog("Roll back", choices, ask="or type: length N, ring SLOT, boundary N"),
             lambda line: self.act_line(f"rollback {line}") if line else None,
         )
 

@@ -12,7 +12,7 @@ from textual.containers import Container, Horizontal
 from textual.screen import Screen
 from textual.widgets import Static
 
-from inspector.tui.frame import Frame
+from inspector.tui.frame import EventRow, Frame, Slab, TensorTable
 from inspector.tui.keymaps import footer_groups
 from inspector.tui.keys import Keys, spell
 from inspector.tui.panes.blocks import BlocksPane
@@ -63,7 +63,7 @@ class MainScreen(Actions, Screen[None]):
     ESCAPE_TO_MINIMIZE = False
 
     def __init__(self, frame: Frame | None = None) -> None:
-        super().__init__()
+        super().__init__(id="main")
         self.view = frame or Frame()
         self.layout_name = "overview"
         self.active = "ring"
@@ -105,7 +105,7 @@ class MainScreen(Actions, Screen[None]):
         self.recolour(self.debugger_app.role_styles)
         self.fit(self.size.width, self.size.height)
         self.apply_keymap()
-        self.show(self.view)
+        self.show(self.debugger_app.frame)
         self.query_one("#tokens", Pane).focus()
 
     # ---------------------------------------------------------------------------------------------------- drawing
@@ -121,6 +121,18 @@ class MainScreen(Actions, Screen[None]):
             pane.show(frame)
         for bar in self.query(LineBar):
             bar.show(frame)
+
+    def take_table(self, table: TensorTable | None) -> None:
+        """Statistics of the state tensors, from the worker."""
+        self.query_one(TensorsPane).take(table)
+
+    def take_slab(self, slab: Slab | None) -> None:
+        """The tensor that is looked into, from the worker."""
+        self.query_one(ExaminePane).take(slab)
+
+    def take_events(self, rows: tuple[EventRow, ...]) -> None:
+        """Event rows that were asked for."""
+        self.query_one(EventsPane).take(rows)
 
     def recolour(self, styles: Styles) -> None:
         """Another palette for everything."""

@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from inspector.tui.frame import Frame
+from inspector.tui.frame import Frame, Marks
 from inspector.tui.panes.facts import phase_text, skew
 from inspector.tui.text import Line, Span, between, crop, line_width, pad, visible, width
 from inspector.tui.themes import INK, Styles, owner_role
@@ -65,11 +65,14 @@ class StatusBar(LineBar):
         view, request = frame.view, frame.request
         mode = frame.mode.lower()
         left: list[Span] = []
-        if cells >= 110:
+        if cells >= 130:
             left += [(" metrale-inspect ", "strong")]
         left += [(f" {frame.mode} ", f"badge-{mode}")]
         if frame.branches > 1 or frame.mode == "BRANCH":
             left.append((f" branch {frame.branch}", "branch"))
+        live = view.live(frame.req)
+        if live is not None and live.dirty:
+            left += [(" ", ""), (" DIRTY ", "badge-dirty")]
         if frame.title:
             left += [SEPARATOR, (visible(frame.title), "dim")]
         left += [SEPARATOR, ("event ", "faint"), (f"{view.seq:,}", "strong"), (f"/{frame.last:,}", "dim")]
@@ -82,16 +85,13 @@ class StatusBar(LineBar):
                 phase = phase_text(frame)
                 if phase and cells >= 100:
                     left.append((f" {phase}", "dirty" if request.round.open else "dim"))
-        live = view.live(frame.req)
-        if live is not None and live.dirty:
-            left += [SEPARATOR, (" DIRTY ", "badge-dirty")]
         right: list[Span] = []
         if frame.waiting is not None:
             right += [(f" {frame.waiting.what}? ", "badge-dirty"), SEPARATOR]
         if frame.running:
             right += [("▶ running", "live"), SEPARATOR]
         if frame.recording:
-            right += [("● rec", "bad"), SEPARATOR]
+            right += [("● rec", "good") if frame.recording == "rec" else (" ✗ rec stopped ", "badge-bad"), SEPARATOR]
         if view.faults:
             right += [(f"fault {', '.join(view.faults)}"[:24], "warn"), SEPARATOR]
         broken = len(frame.broken)
@@ -191,26 +191,34 @@ class TimelineBar(LineBar):
         span = max(1, last - first)
         at = min(room - 1, round((now - first) * (room - 1) / span))
         start = max(0, min(room - width(label), at - width(label) // 2))
-        signs = [("─", "dim") if x <= at else ("┄", "faint") for x in range(room)]
-        # later kinds win the cell: a finding must never hide behind a keyframe
-        for kind, sign, role in (
-            (marks.keyframes, "┴", "dim"),
-            (marks.rollbacks, "◂", "history"),
-            (tuple(seq for seq, _ in marks.bookmarks), "◆", "accent"),
-            (marks.findings, "!", "bad"),
-        ):
-            for x in range(room):
-                low = first + (x - 0.5) * span / max(1, room - 1)
-                high = first + (x + 0.5) * span / max(1, room - 1)
-                place = bisect_left(kind, low)
-                if place < len(kind) and kind[place] < high:
-                    signs[x] = (sign, role)
+        signs = [("─", "dim")] * (at + 1) + [("┄", "faint")] * (room - at - 1)
+        for x, sign in self._signs(marks, first, span, room).items():
+            signs[x] = sign
         spans: list[Span] = [(head, "faint")]
         spans += signs[:start]
         spans.append((label, f"badge-{frame.mode.lower()}"))
         spans += signs[start + width(label) :]
         spans.append((tail, "faint"))
         return tuple(spans)
+
+    def _signs(self, marks: Marks, first: int, span: int, room: int) -> dict[int, Span]:
+        """Sign of each cell that has one. Later kinds win the cell: a finding never hides behind a keyframe."""
+        key = (marks, first, span, room)
+        if key == self._known[0]:
+            return self._known[1]
+        out: dict[int, Span] = {}
+        for kind, sign, role in (
+            (marks.keyframes, "┴", "dim"),
+            (marks.rollbacks, "◂", "history"),
+            (tuple(seq for seq, _ in marks.bookmarks), "◆", "accent"),
+            (marks.findings, "!", "bad"),
+        ):
+            for x in _cells(kind, first, span, room):
+                out[x] = (sign, role)
+        self._known = (key, out)
+        return out
+
+    _known: tuple[object, dict[int, Span]] = (None, {})
 
     def on_click(self, event: events.Click) -> None:
         first, last = self.view.first, max(self.view.last, 1)
@@ -219,6 +227,19 @@ class TimelineBar(LineBar):
         if room > 1:
             share = min(1.0, max(0.0, (event.x - width(head)) / (room - 1)))
             self.post_message(self.Scrubbed(first + round(share * (last - first))))
+
+
+def _cells(seqs: tuple[int, ...], first: int, span: int, room: int) -> list[int]:
+    """Cells in which at least one of the ascending ``seqs`` falls; no more work than there are cells or events."""
+    last = max(1, room - 1)
+    if len(seqs) <= room:
+        return [min(last, max(0, round((seq - first) * last / span))) for seq in seqs]
+    out = []
+    for x in range(room):
+        place = bisect_left(seqs, first + (x - 0.5) * span / last)
+        if place < len(seqs) and seqs[place] < first + (x + 0.5) * span / last:
+            out.append(x)
+    return out
 
 
 class KeysBar(LineBar):

@@ -7,9 +7,9 @@ widget that repaints itself whole for one changed cell would take the budget of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, overload
 
 from rich.segment import Segment
 from textual import events
@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from inspector.tui.frame import Frame
-from inspector.tui.text import Line, Span, between, crop, line_width, pad, plain, shift, width
+from inspector.tui.text import Line, Span, between, crop, fit, line_width, pad, plain, shift, width
 from inspector.tui.themes import INK, Styles
 
 Target = tuple[str, object]
@@ -31,6 +31,28 @@ class Row:
 
     spans: Line
     target: Target | None = None
+
+
+class LazyRows(Sequence[Row]):
+    """Rows made when they are looked at: a list of a hundred thousand costs what is in sight."""
+
+    def __init__(self, count: int, make: Callable[[int], Row]) -> None:
+        self._count = count
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Row]: ...
+    def __getitem__(self, place: int | slice) -> Row | Sequence[Row]:
+        if isinstance(place, slice):
+            return [self._make(number) for number in range(*place.indices(self._count))]
+        if not -self._count <= place < self._count:
+            raise IndexError(place)
+        return self._make(place % self._count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +339,6 @@ def highlight(spans: Line, word: str) -> Line:
 
 def columns(cells: Sequence[Span], widths: Sequence[int], aligns: str, gap: str = " ") -> Line:
     """One line of a grid: each cell cut or filled to its width; ``aligns`` has one of ``< > ^`` per column."""
-    from inspector.tui.text import fit
-
     out: list[Span] = []
     for number, ((text, role), size) in enumerate(zip(cells, widths, strict=True)):
         if size <= 0:
@@ -329,4 +349,4 @@ def columns(cells: Sequence[Span], widths: Sequence[int], aligns: str, gap: str 
     return tuple(out)
 
 
-__all__ = ["Content", "Pane", "Row", "Target", "between", "columns", "highlight"]
+__all__ = ["Content", "LazyRows", "Pane", "Row", "Target", "between", "columns", "highlight"]
