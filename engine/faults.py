@@ -33,6 +33,9 @@ CLASSES = {
     "F15": "drafter input contract",
 }
 
+ACTS = 1024
+"""Acts of a fault that are remembered."""
+
 Make = Callable[[Runtime], Mapping[str, Change]]
 
 
@@ -83,17 +86,29 @@ def all_faults() -> list[FaultSpec]:
 
 
 def _noting(rt: Runtime, name: str, point: str, change: Change) -> Change:
-    """``change``, remembering when it first changed a value (or acted on a point that passes none)."""
+    """``change``, remembering in ``rt.acted`` when it made a difference."""
+    acts = rt.acted.setdefault(name, [])
 
     def noting(value: Any, **context: Any) -> Any:
-        seen = name in rt.acted
-        harmless = seen or _harmless(rt, point, context)
+        if len(acts) >= ACTS:
+            return change(value, **context)
+        before = _touched(rt, value, context)
         changed = change(value, **context)
-        if not harmless and (value is None or not _same(changed, value)):
-            rt.acted[name] = rt.counters.seq
+        if value is None:
+            acted = before != _touched(rt, value, context)
+        else:
+            acted = not _same(changed, value) and not _harmless(rt, point, changed, context)
+        if acted and (not acts or acts[-1] != rt.counters.seq):
+            acts.append(rt.counters.seq)
         return changed
 
     return noting
+
+
+def _touched(rt: Runtime, value: Any, context: Mapping[str, Any]) -> Any:
+    """What a change at a point without a value can touch: the live state of the request."""
+    request = context.get("request")
+    return rt.memory.digests(request.seq.live) if value is None and request is not None else None
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -104,14 +119,16 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _harmless(rt: Runtime, point: str, context: Mapping[str, Any]) -> bool:
-    """What is left out has nothing to do: no copy to wait for, a slot that is all zero."""
+def _harmless(rt: Runtime, point: str, changed: Any, context: Mapping[str, Any]) -> bool:
+    """It came to nothing: no copy to wait for, a slot that was all zero anyway, a prefix that is cached already."""
     if point == "sync.skip":
         return not rt.memory.pending
     if point == "zero.skip":
         place = context.get("dst")
         view = rt.memory.places.view(place) if place is not None else None
         return view is not None and view.blob is not None and not bool(view.blob.any())
+    if point == "prefix.coverage" and rt.prefix is not None:
+        return rt.prefix.contains(rt.requests[context["req"]].seq.tokens[:changed])
     return False
 
 

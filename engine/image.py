@@ -50,6 +50,7 @@ def save(rt: Runtime) -> dict[str, TensorData]:
         "requests": requests,
         "told": sorted(rt.told),
         "faults": sorted(rt.faults),
+        "fault_memory": rt.fault_memory,
         "drafts": rt.drafts,
         "verify_mode": rt.verify_mode,
         "digests": rt.digests_on,
@@ -81,6 +82,7 @@ def load(rt: Runtime, image: Mapping[str, TensorData]) -> None:
         switch_fault(rt, name, False)
     for name in sorted(set(state["faults"]) - rt.faults):
         switch_fault(rt, name, True)
+    rt.fault_memory = state.get("fault_memory", {})
     rt.requests.clear()
     for plain in state["requests"]:
         request = _rebuild(rt, plain)

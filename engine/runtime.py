@@ -61,7 +61,8 @@ class Counters:
 @dataclass(slots=True)
 class Runtime:
     """One engine. ``round`` is the running round's number, 0 outside. ``answers`` holds what a person decided for the
-    decision the paused action waits at. ``acted`` has the last event before each fault first changed something."""
+    decision the paused action waits at. ``acted`` has the last event before each time a fault changed something,
+    ``fault_memory`` what faults remember between two acts (plain data: images carry it)."""
 
     model: HybridModel
     memory: StateMemory
@@ -78,7 +79,8 @@ class Runtime:
     told: set[int] = field(default_factory=set)
     faults: set[str] = field(default_factory=set)
     active_faults: dict[str, dict[str, Change]] = field(default_factory=dict)
-    acted: dict[str, int] = field(default_factory=dict)
+    acted: dict[str, list[int]] = field(default_factory=dict)
+    fault_memory: dict[str, dict[str, Any]] = field(default_factory=dict)
     round: int = 0
     drafts: int = 0
     verify_mode: str = "exact"

@@ -20,18 +20,6 @@ from sessions.rows import CANCELLED, DEEPEST, OPEN
 from sessions.stop import Cancel
 from sessions.view import LedgerView
 
-ENGINE_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-
-
 Oracle = Callable[[LedgerView, Event, LedgerView, EnginePort], Iterable[Finding]]
 """Asked after each new event, with the engine paused right there; it may recompute and read, never act."""
 
@@ -222,7 +210,7 @@ class Edge:
         for finding in found:
             self.history.add_finding(self.branch, finding)
         if self.recorder is not None:
-            self.recorder.capture(event, self.machine.read)
+            self.recorder.capture(self.branch, event, self.machine.read)
         return Step(before, event, after, tuple(found))
 
     def _written(self) -> None:

@@ -35,7 +35,9 @@ class DivergedError(RuntimeError):
         self.expected, self.found = expected, found
 
 
-ENGINE_ERRORS = (ArithmeticError, AssertionError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+ENGINE_ERRORS = (
+    ArithmeticError, AssertionError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError
+)  # fmt: skip
 """What an engine may raise; anything else is a mistake of this program."""
 
 

@@ -47,8 +47,9 @@ class Recorder:
         self._written = {branch.id: branch.last for branch in store.branches()}
         counts = "SELECT branch, sum(status != 'open') FROM action GROUP BY branch"
         self._actions = dict.fromkeys(self._written, 0) | dict(store.rows("ii", counts))
-        self._tensors: list[tuple[int, TensorRef, TensorData]] = []
-        self._moved: list[tuple[int, int, int]] = []
+        # Of events that are not in the file yet, by branch: a half-done round waits while another branch goes on.
+        self._tensors: dict[int, list[tuple[int, TensorRef, TensorData]]] = {}
+        self._moved: dict[int, list[tuple[int, int, int]]] = {}
         self._since_keyframe = 0
         self.fill: Callable[[int, int], None] | None = None  # brings an engine along, to capture what was not
 
@@ -67,17 +68,17 @@ class Recorder:
         """The last acknowledged event of ``branch``."""
         return self._written.get(branch, 0)
 
-    def capture(self, event: Event, read: Callable[[TensorRef], TensorData]) -> None:
+    def capture(self, branch: int, event: Event, read: Callable[[TensorRef], TensorData]) -> None:
         """At level ``full``: the tensors that ``event`` has just written, while the engine still holds them."""
         if self.store.level != "full" or self.trouble is not None:
             return
         if isinstance(event, Compact):
-            self._moved.append((event.seq, event.src, event.dst))
+            self._moved.setdefault(branch, []).append((event.seq, event.src, event.dst))
         for place, parts in written_places(event):
             for layer in self._history.record.start.recurrent_layers:
                 for part in filter(None, parts.split("+")):
                     ref = TensorRef(place, layer, part)
-                    self._tensors.append((event.seq, ref, read(ref)))
+                    self._tensors.setdefault(branch, []).append((event.seq, ref, read(ref)))
 
     def write(self, branch: int) -> None:
         """Write what ``branch`` has up to the end of its last action: acknowledged when no trouble came."""
@@ -86,8 +87,11 @@ class Recorder:
     def _write(self, branch: int) -> None:
         record = self._history.record
         for number in range(len(self._written), branch + 1):
-            self.store.add_branch(record.branch(number))
-            self._written[number], self._actions[number] = record.branch(number).at, 0
+            fresh = record.branch(number)
+            if fresh.parent >= 0 and self._written[fresh.parent] < fresh.at:
+                self._write(fresh.parent)  # it was left inside a round that is not in the file yet
+            self.store.add_branch(fresh)
+            self._written[number], self._actions[number] = fresh.at, 0
         rows = record.own_actions(branch, self._actions[branch])
         end = rows[0].first - 1 if rows else record.last(branch) if not self._actions[branch] else 0
         for hi in range(self._written[branch] + CHUNK, end + CHUNK, CHUNK):  # the start, or a trace without actions
@@ -101,17 +105,17 @@ class Recorder:
         lo = self._written[branch] + 1
         if self.fill is not None:
             self.fill(branch, hi)
-        tensors = [entry for entry in self._tensors if entry[0] <= hi]
+        tensors, moved = self._tensors.get(branch, []), self._moved.get(branch, [])
         self.store.append_round(
             branch,
             self._history.record.events(branch, lo, hi),
             action,
             findings=[finding for finding in self._history.findings(branch, lo, hi) if finding.seq >= lo],
-            tensors=tensors,
-            moved=[entry for entry in self._moved if entry[0] <= hi],
+            tensors=[entry for entry in tensors if entry[0] <= hi],
+            moved=[entry for entry in moved if entry[0] <= hi],
         )
-        self._tensors = [entry for entry in self._tensors if entry[0] > hi]
-        self._moved = [entry for entry in self._moved if entry[0] > hi]
+        self._tensors[branch] = [entry for entry in tensors if entry[0] > hi]
+        self._moved[branch] = [entry for entry in moved if entry[0] > hi]
         self._written[branch] = max(hi, lo - 1)
         self._since_keyframe += 1
         for seq in range(lo + (VIEW_EVERY - 1 - lo) % VIEW_EVERY, hi + 1, VIEW_EVERY):

@@ -259,7 +259,7 @@ class Timeline(TimelineMoves):
 
         def capture(branch: int, event: Event) -> None:
             if event.seq > recorder.written(branch):
-                recorder.capture(event, machine.read)
+                recorder.capture(branch, event, machine.read)
 
         def fill(branch: int, hi: int) -> None:
             machine.watch = capture

@@ -296,6 +296,18 @@ def test_a_truncated_file_is_refused_before_anything_is_loaded(tmp_path: Path, l
         inspect_checkpoint(folder)
 
 
+def test_bytes_that_belong_to_no_tensor_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    file = make_checkpoint(tmp_path) / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole + bytes(4))
+    with pytest.raises(UserError, match="4 bytes after the last tensor"):
+        read_header(file)
+    entries = header_of(a=entry(offsets=(0, 8)), b=entry(offsets=(16, 24)))
+    file.write_bytes(entries + bytes(24))
+    with pytest.raises(UserError, match="tensor 'b': found 8 bytes that belong to no tensor"):
+        read_header(file)
+
+
 def test_a_tensor_of_the_wrong_shape_is_named_with_both_shapes(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path)
     name = "model.language_model.layers.1.mlp.down_proj.weight"

@@ -13,6 +13,7 @@ import pytest
 from cli_helpers import NEW, Cli, fake_session
 
 from engine.errors import UserError
+from engine.safetensors_header import read_header
 from inspector.cli import COMMANDS
 from inspector.opening import sniff
 
@@ -348,3 +349,35 @@ def test_ctrl_c_ends_politely() -> None:
         _, err = running.communicate(timeout=120)
     assert running.returncode == 130
     assert "interrupted" in err and "Traceback" not in err
+
+
+def test_a_refused_recording_leaves_no_file(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "r.mtl"
+    status, _, err = cli("record", file, "--prompt", "x " * 400, "--kv-tokens", "64", "--device", "cpu")
+    assert status == 3 and "--kv-tokens" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nan_weights_are_warned_of_and_every_line_stays_json(cli: Cli, tmp_path: Path) -> None:
+    raw = bytearray(DEMO.read_bytes())
+    header = read_header(DEMO)
+    begin = header.data_start + header.tensors["model.norm.weight"].begin
+    raw[begin : begin + 2] = b"\xc0\x7f"  # a bfloat16 NaN
+    model, file = tmp_path / "nan.safetensors", tmp_path / "nan.mtl"
+    model.write_bytes(raw)
+    args = ("--prompt", "Hello.", "--max-tokens", "6", "--device", "cpu", "--threads", "1")
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    status, out, err = cli("run", model, *args, "--events")
+    assert status == 0 and "warning: " in err and "model.norm.weight has 1 NaN" in err
+    margins = [json.loads(line, parse_constant=refuse).get("margin") for line in out.splitlines()]
+    assert "nan" in margins
+    assert "warning: " in cli("record", file, "--model", model, *args)[2]
+    status, out, _ = cli("dump", file)
+    assert status == 0 and "nan" in [json.loads(line, parse_constant=refuse).get("margin") for line in out.splitlines()]
+    (tmp_path / "nan.jsonl").write_text(out)
+    assert cli("diff", tmp_path / "nan.jsonl", file)[0] == 0
+    status, _, err = cli("replay", file, "--model", model, "--device", "cpu", "--threads", "1")
+    assert status == 0 and "warning: " in err

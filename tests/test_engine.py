@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
-from engine_helpers import PROMPT, live, make_engine, of, rounds, run, start, tokens, until_outputs
+from engine_helpers import PROMPT, live, loaded, make_engine, of, rounds, run, start, tokens, until_outputs
 
 from engine import events as ev
+from engine.config import EngineConfig
 from engine.drafters import MtpDrafter
 from engine.engine import Engine
+from engine.errors import UserError
 from engine.events import Action, Event, Place, action_from_dict, event_from_dict, to_dict
 from engine.runtime import EngineRefusal
+from engine.sizing import check_memory, plan_memory
 
 CHAT = "<|im_start|>user\nWhat is 38 + 57?<|im_end|>\n<|im_start|>assistant\n"
 
@@ -347,3 +351,17 @@ def test_a_prompt_that_ends_inside_thinking_says_so() -> None:
     admitted = run(engine, ev.NewRequest(prompt=engine.tokens(CHAT + "<think>\nNo.\n</think>\n")))
     assert not of(ev.Thinking, admitted)
     assert not engine.rt.requests[2].seq.thinking
+
+
+@pytest.mark.parametrize(
+    ("settings", "pool", "remedy"),
+    [({"kv_tokens": 1 << 20}, "kv", "--kv-tokens"), ({"slots": 4000}, "ssm_pool", "--slots")],
+)
+def test_a_plan_that_does_not_fit_names_the_pool_that_is_too_large(
+    settings: dict[str, Any], pool: str, remedy: str
+) -> None:
+    config = EngineConfig(**settings)
+    plan = plan_memory(loaded().config, config, has_mtp=True, dtype="float32")
+    with pytest.raises(UserError, match=f"Most of it is {pool} .*fewer {remedy}"):
+        check_memory(plan, config, 1 << 26)
+    check_memory(plan, config, plan.total)

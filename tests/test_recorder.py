@@ -8,12 +8,13 @@ import pytest
 import session_helpers as make
 from fake_engine import FakeEngine
 
-from engine.events import Event, RunRound, TensorRef
+from engine.events import Event, FreeRequest, RunRound, TensorRef
 from sessions.errors import NotAvailable
 from sessions.history import History
 from sessions.ledger import fold
 from sessions.meta import CONFIG
 from sessions.recorder import written_places
+from sessions.replay import replay
 from sessions.store import Store
 from sessions.timeline import Timeline
 from sessions.view_codec import LAYOUT, ViewError, from_sections, to_sections
@@ -253,3 +254,56 @@ def test_an_imported_trace_can_be_saved_as_a_session(tmp_path: Path) -> None:
     saved = Timeline.open(tmp_path / "a.mtl", write=False)
     assert saved.events(1, saved.last) == trace.events(1, trace.last)
     assert saved.findings() == trace.findings() != [] and saved.notes == trace.notes
+
+
+def test_a_branch_out_of_a_half_done_round_has_its_parent_in_the_file(tmp_path: Path) -> None:
+    """The round of the parent is still open, so nothing of it was acknowledged when the branch left it."""
+    path = tmp_path / "a.mtl"
+    timeline = make.live(path)
+    timeline.perform(make.new())
+    timeline.perform(RunRound())
+    timeline.perform(RunRound(), pause_at=lambda event: event.kind == "verify")
+    timeline.step("event", 2, back=True)
+    timeline.perform(RunRound())
+    events = timeline.events(1, timeline.last)
+    timeline.close()
+    assert stored(path, 1) == events
+    assert replay(path, FakeEngine()).difference is None
+
+
+def test_level_full_shows_what_a_half_done_round_has_just_written(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    timeline = Timeline.live(engine, Store(tmp_path / "a.mtl", "x", level="full"))
+    timeline.perform(make.new())
+    timeline.step("round")
+    kinds = set()
+    for _ in range(12):
+        timeline.step("event")
+        for ref in (TensorRef(make.LIVE0, 0, "h"), TensorRef(make.LIVE0, 0, "conv")):
+            assert timeline.tensor(ref).raw == engine.read(ref).raw
+        kinds.add(timeline.event(timeline.now).kind)
+    assert kinds & {"decode", "verify_row"}
+    timeline.close()
+
+
+def test_what_a_half_done_round_wrote_is_not_stored_with_another_branch(tmp_path: Path) -> None:
+    path = tmp_path / "a.mtl"
+    timeline = make.live(path, "full")
+    timeline.perform(make.new())
+    timeline.perform(RunRound())
+    before = timeline.now
+    timeline.perform(RunRound(), pause_at=lambda event: event.kind == "verify")
+    timeline.seek(before)
+    timeline.perform(FreeRequest(req=1))
+    timeline.perform(make.new("another"))
+    timeline.perform(RunRound())
+    written = {
+        (event.seq, str(place))
+        for event in timeline.events(before + 1, timeline.last)
+        for place, parts in written_places(event)
+        if parts
+    }
+    timeline.close()
+    with Store(path) as store:
+        rows = set(store.rows("it", "SELECT DISTINCT seq, place FROM tensor WHERE branch = 1"))
+    assert rows == written

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from inspector.commands.groups import build_registry
+from inspector.tui.frame import Frame
 from inspector.tui.keymaps import GDB, KEYMAPS, PUDB, VIM, WORDS, Keymap, footer_groups, keys_for
 from inspector.tui.keys import Keys, Outcome, spell
 from inspector.tui.screens.actions import MOVES, Actions
+from inspector.tui.text import plain
+from inspector.tui.widgets.bars import KeysBar
 
 
 @pytest.mark.parametrize("keymap", KEYMAPS.values(), ids=list(KEYMAPS))
@@ -97,9 +100,16 @@ def test_pudb_goes_back_with_a_prefix_and_focuses_with_capitals() -> None:
 
 
 def test_footers_follow_the_keymap() -> None:
-    assert footer_groups(GDB, short=False)[0][0] == ("s/S", "token")
-    assert footer_groups(PUDB, short=False)[0][0] == ("s/-s", "token")
-    assert all(footer_groups(keymap, short=True) for keymap in KEYMAPS.values())
+    assert footer_groups(GDB, 200)[0][0] == ("s/S", "token")
+    assert footer_groups(PUDB, 120)[0][0] == ("s/-s", "token")
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_footers_fit_and_always_tell_help_and_quit(width: int) -> None:
+    bar = KeysBar()
+    bar.groups = footer_groups(GDB, width)
+    text = plain(bar.line(Frame(), width))
+    assert "? help" in text and "q quit" in text and len(text) <= width
 
 
 def test_key_events_are_spelled_as_keymaps_write_them() -> None:

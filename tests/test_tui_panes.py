@@ -179,7 +179,7 @@ def test_a_full_pool_is_marked() -> None:
 def test_stops_tell_what_was_expected_and_what_was_found() -> None:
     content = built(StopsPane(), samples.broken_frame())
     assert "positions agree" in lines(content)[0] and "@1043" in lines(content)[0]
-    assert "expected" in lines(content)[1] and "found" in lines(content)[1]
+    assert "expected" in lines(content)[1] and "found" in lines(content)[2]
     assert content.rows[0].target == ("event", 1043)
     assert any(text.startswith("▸b3") for text in lines(content))
 

@@ -451,6 +451,26 @@ async def test_jump_shows_what_to_press() -> None:
 # -------------------------------------------------------------------------------------------------- the command line
 
 
+async def test_every_command_of_the_registry_can_be_run_from_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.mtl").write_text("print now\n")
+    async with screen(*STARTED) as driver:
+        driver.app._asked_branch = True
+        for command in driver.app.registry.commands:
+            if command.name == "quit":
+                continue
+            driver.app.run_line(command.example or command.name)
+            await driver.settle()
+            assert driver.app.worker._thread.is_alive(), command.name
+            # an exception that reached the thread would be told by its type
+            assert not driver.frame.stop.startswith(("TypeError", "AttributeError", "KeyError", "AssertionError")), (
+                command.name, driver.frame.stop,
+            )  # fmt: skip
+            assert driver.app.return_value is None
+
+
 async def test_letters_go_to_the_line_while_it_has_the_focus() -> None:
     async with screen(*STARTED) as driver:
         start = here(driver)

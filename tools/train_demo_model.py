@@ -231,9 +231,9 @@ class Trainer:
                     )
                 if done % save_every == 0 and done < steps:
                     self._save_checkpoint(stage, done)
-            print(f"held out after {stage} (next-token, mtp): {self.evaluate()}", flush=True)
             if stage == "main":
                 self._save_checkpoint("mtp", 0)
+            print(f"held out after {stage} (next-token, mtp): {self.evaluate()}", flush=True)
 
     def _adams(self) -> dict[str, torch.optim.AdamW]:
         return {"adam": self.adam, "mtp_adam": self.mtp_adam}

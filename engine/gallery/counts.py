@@ -53,11 +53,10 @@ def _minus_one(rt: Runtime) -> Mapping[str, Change]:
     "vllm-project/vllm#45100",
 )
 def _previous(rt: Runtime) -> Mapping[str, Change]:
-    last: dict[int, int] = {}
-
     def change(accepted: int, req: int, k: int) -> int:
-        before, last[req] = last.get(req, accepted), accepted
-        return min(before, k)
+        last = rt.fault_memory.setdefault("accepted-of-previous-step", {})
+        before, last[str(req)] = last.get(str(req), accepted), accepted
+        return min(int(before), k)
 
     return {"commit.accepted": change}
 

@@ -25,9 +25,8 @@ def _shared(rt: Runtime) -> Mapping[str, Change]:
 
 @fault("kept-failed-save", "F7", "the save fails and its ring entry stays", "Luce-Org/lucebox#371")
 def _kept(rt: Runtime) -> Mapping[str, Change]:
-    saves = {"count": 0}
-
     def fail(value: str, **_: Any) -> str:
+        saves = rt.fault_memory.setdefault("kept-failed-save", {"count": 0})
         saves["count"] += 1
         return "the snapshot was aborted" if saves["count"] % 2 == 0 else value
 

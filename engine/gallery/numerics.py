@@ -95,11 +95,11 @@ def _pre_norm(rt: Runtime) -> Mapping[str, Change]:
     needs="mtp",
 )
 def _stale_hidden(rt: Runtime) -> Mapping[str, Change]:
-    last: list[Any] = []
-
     def change(hidden: Any, start: int) -> Any:
-        before = last[-1] if last else hidden[:1]
-        last[:] = [hidden[-1:].clone()]
+        kept = rt.fault_memory.setdefault("mtp-stale-hidden", {})
+        last = kept.get("row")
+        before = hidden[:1] if last is None else torch.tensor([last], dtype=hidden.dtype, device=hidden.device)
+        kept["row"] = hidden[-1].float().tolist()
         return torch.cat((before, hidden[:-1]))
 
     return {"mtp.hidden": change}

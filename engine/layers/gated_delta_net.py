@@ -125,7 +125,7 @@ class DeltaRow:
         return self.out
 
     def gated(self, norm: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-        """``out`` after the gated norm [Hv dv], rounded where the batched form rounds; ``norm`` [dv] is a plain weight."""
+        """``out`` after the gated norm [Hv dv], rounded where the batched form rounds; ``norm`` [dv]."""
         act = self._act
         if not self.half:
             return self._unit_out().mul_(norm).mul_(activation(self.z)).view(-1)

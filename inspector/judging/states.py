@@ -118,12 +118,16 @@ def snapshot(timeline: Timeline, place: Place, seq: int | None = None, branch: i
     fact = view.states.get(place)
     held = view.prefixes.get(place.index) if place.kind == "prefix" else None
     label = held.tokens if held is not None else fact.label if fact is not None else -1
+    owner = view.requests.get(view.slot_owner.get(place.slot, -1)) if place.kind == "ring" else None
+    entry = next((e for e in owner.ring.entries if e.ring_slot == place.index), None) if owner is not None else None
+    if label < 0 and entry is not None:
+        label = entry.token_position  # reserved, and nothing was saved there
     if label < 0:
         raise NotAvailable(f"{place} is found under no label at event {seq}: there is nothing it should be")
     writer = held.saved if held is not None else max(fact.h_writer, fact.conv_writer) if fact is not None else 0
     event = timeline.event(writer or seq, branch)
-    req = event.req if event.req >= 0 else fact.owner if fact is not None else -1
-    told = timeline.view_at(writer or seq, branch)
+    req = event.req if owner is None else owner.req
+    told = timeline.view_at(seq if owner is not None else writer or seq, branch)
     request = told.requests.get(req)
     if request is None:
         raise NotAvailable(f"nobody knows whose tokens {place} holds")

@@ -33,7 +33,7 @@ def scenario(timeline: Timeline, seed: int = 0, rounds: int = ROUNDS) -> Iterato
     chance = random.Random(seed)
     vocab = timeline.start.vocab
     text = TEXTS[seed % len(TEXTS)]
-    long = tuple(chance.randrange(100, vocab) for _ in range(70))
+    long = tuple(chance.randrange(100, vocab) for _ in range(58))
     yield _new(timeline.tokens(text))
     yield _new(long)
     for number in range(rounds):

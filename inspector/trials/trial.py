@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.events import Action, SetFault, SyncSecondary
 from inspector.judging.layer0 import LayerZero
+from inspector.judging.origin import origin
+from inspector.judging.states import subject
 from inspector.judging.verdicts import Judge, Judgement
 from inspector.trials.expected import right
 from inspector.trials.scenario import ROUNDS, SETTINGS, scenario
@@ -85,7 +87,8 @@ def run_trial(
             break
     found = timeline.findings()
     outcome.findings, outcome.rounds = len(found), timeline.view.round
-    outcome.acted = engine.rt.acted.get(fault, 0)
+    acts = tuple(engine.rt.acted.get(fault, ()))
+    outcome.acted = acts[0] if acts else 0
     if clock is not None:
         outcome.seconds = clock() - begun
     if not fault:
@@ -97,6 +100,8 @@ def run_trial(
     if outcome.how in ("at once", "late", "missed"):
         judged = clock() if clock is not None else 0.0
         _judge(timeline, outcome)
+        if outcome.how == "late":
+            _lasting(timeline, outcome, acts)
         if clock is not None:
             outcome.judging = clock() - judged
     return outcome
@@ -125,6 +130,22 @@ def _classify(timeline: Timeline, outcome: Outcome, first: Finding) -> None:
         if event.kind == "emit" and event.req == first.req and event.round > begun
     )
     outcome.how = "late" if outcome.tokens else "at once"
+
+
+def _lasting(timeline: Timeline, outcome: Outcome, acts: tuple[int, ...]) -> None:
+    """Count from the act whose harm lasted: an earlier one may have been undone, as by a commit that restores."""
+    first = outcome.finding
+    assert first is not None
+    try:
+        about = subject(timeline, first.req, first.seq)
+        judge = Judge(timeline)
+        begun = origin(timeline, about, None if judge.exact(about) else judge.floors.states, judge.exact(about))
+    except (NotAvailable, DivergedError):
+        return
+    before = [act for act in acts if begun is not None and act < begun.wrong]
+    if before and before[-1] > outcome.acted:
+        outcome.acted = before[-1]
+        _classify(timeline, outcome, first)
 
 
 def _judge(timeline: Timeline, outcome: Outcome) -> None:

@@ -144,7 +144,7 @@ class InspectorApp(Requests, App[int]):
 
     def _begin(self) -> None:
         self.looked_at(self.main.visible_panes())
-        from inspector.tui.screens.actions import quote
+        from inspector.tui.screens.words import quote
 
         options = self.options
         if options.prompt:

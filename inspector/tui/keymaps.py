@@ -222,6 +222,7 @@ FOOTER: tuple[tuple[tuple[tuple[str, ...], str], ...], ...] = (
     ((("@verify",), "verify"), (("@accept",), "accept"), (("@rollback",), "rollback"), (("@diff",), "diff")),
     ((("@command",), "cmd"), (("@zoom",), "zoom"), (("@help",), "help"), (("@quit",), "quit")),
 )
+FOOTER_MIDDLE = (FOOTER[0][:4], *FOOTER[1:])
 # the same for 80 columns: the words that matter most
 FOOTER_SHORT: tuple[tuple[tuple[tuple[str, ...], str], ...], ...] = (
     (
@@ -243,10 +244,11 @@ def keys_for(keymap: Keymap, action: str) -> str:
     return ""
 
 
-def footer_groups(keymap: Keymap, short: bool) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """The footer of a keymap: groups of (keys, word)."""
+def footer_groups(keymap: Keymap, width: int) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """The footer of a keymap for a terminal of ``width`` cells: groups of (keys, word)."""
+    chosen = FOOTER_SHORT if width < 100 else FOOTER if width >= 140 else FOOTER_MIDDLE
     out = []
-    for group in FOOTER_SHORT if short else FOOTER:
+    for group in chosen:
         pairs = []
         for actions, word in group:
             keys = "/".join(found for action in actions if (found := keys_for(keymap, action)))

@@ -214,7 +214,7 @@ class Requests:
 
     def command_for(self, pane: str, target: Target | None) -> str:
         """The command line that shows what a pane shows, here and now."""
-        from inspector.tui.screens.actions import place_words
+        from inspector.tui.screens.words import place_words
 
         at = f"goto @{self.frame.view.seq}"
         look = {

@@ -102,10 +102,18 @@ class TensorJobs:
             at = self.debugger.instant(base.when)
             return lambda ref: timeline.tensor(ref, at.seq, at.branch)
         if base.name == "previous":
-            return lambda ref: timeline.tensor(ref, view.seq - 1)
+            return self._before_last_write()
         if base.name == "golden":
             return self._golden()
         raise LookupError(f"{self.base}: this pane compares places and instants; : diff live {self.base} computes it")
+
+    def _before_last_write(self) -> Read:
+        place, timeline = self._where, self.debugger.timeline
+        state = timeline.view.states.get(place)
+        written = 0 if state is None else max(state.h_writer, state.conv_writer)
+        if written <= timeline.first:
+            raise LookupError(f"{place} was written only once so far: there is nothing before it")
+        return lambda ref: timeline.tensor(ref, written - 1)
 
     def _golden(self) -> Read:
         from inspector.commands.golden import golden_of

@@ -24,6 +24,9 @@ def position_spans(state: StateFact | None) -> Span:
         return "–", "faint"
     if state.h_position == state.conv_position:
         return str(state.h_position), "text"
+    if state.place.kind == "step" and state.h_position is None:
+        # there are K conv planes but K - 1 h planes: the last row's h is live itself
+        return f"–/{state.conv_position}", "dim"
     h = "–" if state.h_position is None else state.h_position
     conv = "–" if state.conv_position is None else state.conv_position
     return f"{h}/{conv}", "bad"

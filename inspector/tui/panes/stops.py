@@ -29,13 +29,9 @@ Enter on a finding goes to the event where it broke."""
             head: Line = ((" ! ", "bad"), (visible(finding.name), "bad"), (visible(where), "dim"))
             rows.append(Row(between(head, ((f"@{finding.seq} ", "accent"),), width), ("event", finding.seq)))
             if finding.expected or finding.found:
-                line: Line = (
-                    ("   expected ", "faint"),
-                    (visible(finding.expected), "good"),
-                    ("  found ", "faint"),
-                    (visible(finding.found), "bad"),
-                )
-                rows.append(Row(line, ("event", finding.seq)))
+                expected: Line = (("   expected ", "faint"), (visible(finding.expected), "good"))
+                found: Line = (("   found    ", "faint"), (visible(finding.found), "bad"))
+                rows += [Row(expected, ("event", finding.seq)), Row(found, ("event", finding.seq))]
         rows += [Row(self._stop(row, width), ("stop", row.name)) for row in frame.stops]
         if not rows:
             rows = [Row(((" nothing broken, no stops set", "faint"),)), Row(((" b on a row sets one", "faint"),))]

@@ -28,7 +28,7 @@ def rollback_choices(frame: Frame) -> list[Choice]:
 
 def diff_choices(frame: Frame) -> list[Choice]:
     """Bases that exist now: the places of the focused request, then instants and computed states."""
-    out: list[Choice] = [("previous", "the same place one event earlier", "previous")]
+    out: list[Choice] = [("previous", "the same place before it was last written", "previous")]
     request, view = frame.request, frame.view
     if request is not None and request.slot >= 0:
         if view.states.get(Place("checkpoint", request.slot)) is not None:

@@ -66,7 +66,7 @@ class MainScreen(Actions, Screen[None]):
         super().__init__(id="main")
         self.view = frame or Frame()
         self.layout_name = "overview"
-        self.active = "ring"
+        self.active = "tokens"
         self.zoomed = False
         self.extra = ""
         self.keys: Keys
@@ -145,7 +145,7 @@ class MainScreen(Actions, Screen[None]):
         """Footer and key state of the app's keymap."""
         self.keys = Keys(self.debugger_app.keymap)
         bar = self.query_one(KeysBar)
-        bar.groups = footer_groups(self.debugger_app.keymap, self.size.width < NARROW_WIDTH)
+        bar.groups = footer_groups(self.debugger_app.keymap, self.size.width)
         bar.redraw()
 
     def hint(self, *spans: tuple[str, str]) -> None:
@@ -160,10 +160,11 @@ class MainScreen(Actions, Screen[None]):
         self.fit(event.size.width, event.size.height)
         if self.is_mounted:
             self.apply_keymap()
-            self.call_after_refresh(self._keep_focus)
+            self.call_after_refresh(self._arranged)
 
-    def _keep_focus(self) -> None:
-        """A pane that was hidden by a tiny terminal loses the focus: give it back."""
+    def _arranged(self) -> None:
+        """Other panes are in sight now; one that was hidden by a tiny terminal lost the focus and gets it back."""
+        self.debugger_app.looked_at(self.visible_panes())
         if self.focused is None and (pane := self.query_one(f"#{self.active}", Pane)).display:
             pane.focus()
 

@@ -14,6 +14,7 @@ from inspector.tui.frame import Frame, Marks
 from inspector.tui.panes.facts import phase_text, skew
 from inspector.tui.text import Line, Span, between, crop, line_width, pad, visible, width
 from inspector.tui.themes import INK, Styles, owner_role
+from sessions.view import StateFact
 
 SEPARATOR: Span = ("  ", "")
 
@@ -120,7 +121,7 @@ class CursorsBar(LineBar):
                 wrong = position is not None and position != request.cursor
                 spans += [
                     (f"{part} ", part),
-                    ("–" if position is None else f"{position}", "bad" if wrong else "strong"),
+                    ("–" if position is None else f"{position}", _position_role(wrong, live)),
                 ]
                 spans += [(" !" if wrong and live is not None and not live.dirty else "", "bad"), SEPARATOR]
             off = skew(frame.view, request)
@@ -132,6 +133,10 @@ class CursorsBar(LineBar):
             if pool is not None:
                 right += [(f"{short} ", "faint"), (f"{pool.used}/{pool.total}", "dim"), SEPARATOR]
         return between(spans, right, cells)
+
+
+def _position_role(wrong: bool, live: StateFact | None) -> str:
+    return "strong" if not wrong else "dirty" if live is not None and live.dirty else "bad"
 
 
 class StopBar(LineBar):
@@ -146,7 +151,7 @@ class StopBar(LineBar):
                     ("paused at the decision: ", "strong"),
                     (f"how many of {waiting.high} rows are accepted? ", "text"),
                     (f"the policy says {waiting.default}", "dirty"),
-                    ("   a + digit answers, s or n lets the policy decide", "dim"),
+                    ("   a answers · n lets the policy decide", "dim"),
                 ),
                 cells,
             )
@@ -154,7 +159,7 @@ class StopBar(LineBar):
             return crop(((" ◆ ", "dirty"), (f"paused at the decision: {waiting.what}", "strong")), cells)
         if frame.running:
             return crop(((" ▶ ", "live"), ("running", "strong"), ("   space pauses", "dim")), cells)
-        if frame.findings:
+        if frame.findings and (frame.stop_kind == "finding" or frame.findings[0].seq == frame.view.seq):
             finding = frame.findings[0]
             more = f"  (+{len(frame.findings) - 1} more)" if len(frame.findings) > 1 else ""
             text = visible(finding.text or f"{finding.name}: expected {finding.expected}, found {finding.found}")

@@ -7,9 +7,7 @@ widget that repaints itself whole for one changed cell would take the budget of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, overload
+from typing import ClassVar
 
 from rich.segment import Segment
 from textual import events
@@ -19,56 +17,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from inspector.tui.frame import Frame
-from inspector.tui.text import Line, Span, between, crop, fit, line_width, pad, plain, shift, width
+from inspector.tui.text import Line, Span, between, crop, line_width, pad, plain, shift, width
 from inspector.tui.themes import INK, Styles
-
-Target = tuple[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One selectable line; ``target`` says what choosing it means: ("event", 12), ("place", Place), ..."""
-
-    spans: Line
-    target: Target | None = None
-
-
-class LazyRows(Sequence[Row]):
-    """Rows made when they are looked at: a list of a hundred thousand costs what is in sight."""
-
-    def __init__(self, count: int, make: Callable[[int], Row]) -> None:
-        self._count = count
-        self._make = make
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, place: int) -> Row: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Row]: ...
-    def __getitem__(self, place: int | slice) -> Row | Sequence[Row]:
-        if isinstance(place, slice):
-            return [self._make(number) for number in range(*place.indices(self._count))]
-        if not -self._count <= place < self._count:
-            raise IndexError(place)
-        return self._make(place % self._count)
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a pane shows: lines that stay (``head``, ``foot``), rows that scroll, and what stands in its border.
-
-    ``anchor`` is the row to keep in sight while nobody moved the cursor; ``wide`` the cells of the widest row when the
-    pane may be moved sideways."""
-
-    title: Line = ()
-    note: Line = ()
-    head: tuple[Line, ...] = ()
-    rows: Sequence[Row] = ()
-    foot: tuple[Line, ...] = ()
-    anchor: int = 0
-    wide: int = 0
+from inspector.tui.widgets.content import Content, LazyRows, Row, Target, columns, highlight
 
 
 class Pane(Widget, can_focus=True):
@@ -321,32 +272,6 @@ class Pane(Widget, can_focus=True):
         if self.cursor is not None and room:
             self.cursor = min(max(self.cursor, self.top), self.top + room - 1)
         self.redraw()
-
-
-def highlight(spans: Line, word: str) -> Line:
-    """``spans`` with every occurrence of ``word`` inside a span shown as found."""
-    out: list[Span] = []
-    low = word.lower()
-    for text, role in spans:
-        rest, folded = text, text.lower()
-        while low and len(folded) == len(rest) and low in folded:
-            at = folded.index(low)
-            out += [(rest[:at], role), (rest[at : at + len(low)], "found")]
-            rest, folded = rest[at + len(low) :], folded[at + len(low) :]
-        out.append((rest, role))
-    return tuple(out)
-
-
-def columns(cells: Sequence[Span], widths: Sequence[int], aligns: str, gap: str = " ") -> Line:
-    """One line of a grid: each cell cut or filled to its width; ``aligns`` has one of ``< > ^`` per column."""
-    out: list[Span] = []
-    for number, ((text, role), size) in enumerate(zip(cells, widths, strict=True)):
-        if size <= 0:
-            continue
-        if out:
-            out.append((gap, ""))
-        out.append((fit(text, size, aligns[number]), role))
-    return tuple(out)
 
 
 __all__ = ["Content", "LazyRows", "Pane", "Row", "Target", "between", "columns", "highlight"]
