@@ -40,7 +40,9 @@ class Engine:
         plan = plan_memory(loaded.config, config, has_mtp=self.model.has_mtp, dtype=loaded.dtype)
         check_memory(plan, config, _memory_free(device))
         seams = Seams()
-        self.loaded = loaded
+        # not the weights: the model keeps them in the form it computes with, a second copy would double the memory
+        self.config, self.name, self.fingerprint = loaded.config, loaded.name, loaded.fingerprint
+        self.warnings: tuple[str, ...] = tuple(loaded.warnings)  # what is wrong and can be lived with, such as NaN
         kv = PagedKv(
             layers=self.model.kv_layers,
             kv_heads=loaded.config.kv_heads,
@@ -95,21 +97,16 @@ class Engine:
         self._running: Iterator[Event] | None = None
         self._taken: Action = RunRound()
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the weights and can be lived with, such as NaN values; a sentence each."""
-        return tuple(self.loaded.warnings)
-
     def start(self) -> Start:
         """Number 1 of a new run; asked for again it repeats the geometry with the same number."""
-        rt, config = self.rt, self.loaded.config
+        rt, config = self.rt, self.config
         if rt.counters.seq == 0:
             rt.counters.seq = 1
         geometry = self.model.geometry
         return Start(
             seq=1,
-            model=self.loaded.name,
-            fingerprint=self.loaded.fingerprint,
+            model=self.name,
+            fingerprint=self.fingerprint,
             layers=config.layers,
             recurrent_layers=geometry.recurrent_layers,
             h_shape=geometry.h_shape,

@@ -128,7 +128,9 @@ class Oracle:
         """Streams of :meth:`HybridModel.residuals`, from a place or from scratch."""
         tokens, start = self._checked(asked.tokens), asked.position
         if asked.form not in ("steps", "rows", "prefill") or not tokens:
-            raise EngineRefusal(f"residuals of {len(tokens)} tokens by {asked.form!r}: give tokens; steps, rows, prefill")
+            raise EngineRefusal(
+                f"residuals of {len(tokens)} tokens by {asked.form!r}: give tokens; steps, rows, prefill"
+            )
         if asked.history:
             start = len(asked.history)
             scratch = self._room(start + len(tokens))
