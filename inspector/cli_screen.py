@@ -11,6 +11,9 @@ import typer
 from inspector import cli_options as options
 from inspector.cli_options import engine_config, remark
 
+# What the bundled model is asked when nobody asks it anything: it thinks, writes lines and is drafted for.
+DEMO_PROMPT = "<|im_start|>user\nGo on: In the beginning God created<|im_end|>\n<|im_start|>assistant\n"
+
 
 def register(app: typer.Typer) -> None:
     app.command("open", help="Open the screen on a model, a session or a trace (the same as without a command).")(_open)
@@ -57,8 +60,9 @@ def _open(
     from inspector.tui.app import run_app
     from inspector.tui.ports import Options
 
+    asked = prompt or (DEMO_PROMPT if file is None and script is None else "")
     chosen: dict[str, Any] = {
-        "prompt": prompt, "drafts": drafts, "ring": ring, "slots": slots, "record": str(record or ""),
+        "prompt": asked, "drafts": drafts, "ring": ring, "slots": slots, "record": str(record or ""),
         "keymap": keymap, "theme": theme, "script": str(script or ""), "model": model or "", "engine": engine,
     }  # fmt: skip
     raise typer.Exit(run_app(str(file) if file is not None else None, Options(**chosen)))

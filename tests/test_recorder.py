@@ -268,7 +268,7 @@ def test_a_branch_out_of_a_half_done_round_has_its_parent_in_the_file(tmp_path: 
     events = timeline.events(1, timeline.last)
     timeline.close()
     recording = Timeline.open(path, write=False)
-    recording.go_to_branch(1)
+    recording.checkout(1)
     assert recording.events(1, recording.last) == events
     assert replay(path, FakeEngine()).difference is None
 

@@ -78,6 +78,18 @@ def test_the_draft_row_stands_under_the_tokens_it_became() -> None:
     assert first_draft(frame, request) == len(request.tokens) - 3
 
 
+def test_a_commit_that_waits_on_a_stream_moves_no_draft() -> None:
+    frame = samples.live_frame()
+    request = frame.request
+    assert request is not None
+    place = Place("live", 1)
+    waiting = dataclasses.replace(frame.view.states[place], dirty=True, queued=True)
+    view = dataclasses.replace(frame.view, states=frame.view.states.set(place, waiting))
+    frame = dataclasses.replace(frame, view=view)
+    request = dataclasses.replace(request, round=dataclasses.replace(request.round, open=True))
+    assert first_draft(frame, request) == len(request.tokens) - 3
+
+
 def test_drafts_of_a_round_that_waits_stand_after_the_pending_token() -> None:
     frame = samples.dirty_frame()
     request = frame.request

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.command import CommandPalette
 from tui_pilot import PROMPT, Driver, screen
 
+from inspector.tui.palette import CommandsProvider
 from inspector.tui.panes.events import EventsPane
 from inspector.tui.panes.examine import ExaminePane
 from inspector.tui.panes.output import OutputPane
@@ -432,14 +434,26 @@ async def test_every_pane_answers_the_question_mark(number: str) -> None:
         assert pane.SUMMARY in text
 
 
-async def test_the_palette_opens_and_runs_a_command() -> None:
+async def test_the_palette_lists_commands_and_runs_the_chosen_one() -> None:
     async with screen(*STARTED) as driver:
-        start = here(driver)
         await driver.press("ctrl+p")
-        await driver.press(*"next")
-        await driver.pilot.pause()
+        assert isinstance(driver.app.screen, CommandPalette)
         await driver.press("escape")
-        assert here(driver) == start
+        names = [hit.text for hit in [hit async for hit in CommandsProvider(driver.screen).discover()]]
+        for command in driver.app.registry.commands:
+            assert any(command.usage in str(name) for name in names)
+        start = here(driver)
+        driver.app.from_palette(":next")
+        await driver.settle()
+        assert here(driver) > start
+        driver.app.from_palette(":goto ")
+        await driver.pilot.pause()
+        assert driver.screen.query_one(CommandLine).value == "goto "
+        await driver.press("escape")
+        driver.app.from_palette("=theme contrast")
+        assert driver.app.theme == "contrast"
+        driver.app.from_palette("@zoom")
+        assert driver.screen.zoomed
 
 
 async def test_jump_shows_what_to_press() -> None:

@@ -9,13 +9,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from tui_pilot import PROMPT, fake_debugger, screen
+from tui_pilot import PROMPT, Driver, fake_debugger, screen
 
 from inspector.commands.debugger import Debugger
 from inspector.tui.app import InspectorApp, run_app
 from inspector.tui.messages import Answered, FrameReady, OpenFailed
-from inspector.tui.opener import OpeningCancelled
+from inspector.tui.opener import OpeningCancelled, opener_for
 from inspector.tui.ports import Options
+from inspector.tui.screens.dialogs import ConfirmDialog
 from inspector.tui.screens.loading import LoadingScreen
 from inspector.tui.tensorjobs import LAST_STOP, TensorJobs
 from inspector.tui.worker import Worker
@@ -286,6 +287,56 @@ async def test_a_long_recording_scrolls_by_asking_for_rows() -> None:
         await driver.press("G")
         assert pane.target == ("event", last)  # type: ignore[attr-defined]
         assert len(pane.content.rows) < 500  # type: ignore[attr-defined]
+
+
+TRACE = """\
+# scenario small
+num_free_blocks() -> 1000
+-- tick 1
+alloc_sequence() -> slot 0
+prefill(n=3, s1@0:len=3, stream=0)
+decode(token=8, s1@0:len=4, stream=0)
+argmax_on_device(row=0, stream=0) -> 2
+num_free_blocks() -> 999
+"""
+
+
+async def test_a_trace_opens_by_content_and_shows_its_facts(tmp_path: Path) -> None:
+    file = tmp_path / "small"
+    file.write_text(TRACE)
+    app = InspectorApp(opener_for(str(file), Options()), "small")
+    async with app.run_test(size=(120, 40)) as pilot:
+        while not app.is_open and not app.failure:
+            await pilot.pause()
+        driver = Driver(app, pilot)
+        await driver.settle()
+        assert app.failure == "" and driver.frame.source == "trace" and driver.frame.mode == "HISTORY"
+        assert "opened at its end" in driver.frame.stop
+        assert driver.frame.view.requests
+        await driver.press("v", "enter")
+        if isinstance(app.screen, ConfirmDialog):
+            await driver.press("y")
+        assert driver.frame.stop_kind == "error" and "trace" in driver.frame.stop
+        app.worker.close()
+
+
+async def test_a_recorded_session_opens_in_history_and_walks_back(tmp_path: Path) -> None:
+    file = tmp_path / "run.mtl"
+    debugger = fake_debugger()
+    for line in (PROMPT, "next", "next", f"export session {file}"):
+        assert debugger.execute(line).ok
+    debugger.close()
+    app = InspectorApp(opener_for(str(file), Options()), "run")
+    async with app.run_test(size=(120, 40)) as pilot:
+        while not app.is_open and not app.failure:
+            await pilot.pause()
+        driver = Driver(app, pilot)
+        await driver.settle()
+        assert driver.frame.mode == "HISTORY" and driver.frame.source == "recording"
+        last = driver.frame.view.seq
+        await driver.press("N")
+        assert driver.frame.view.seq < last
+        app.worker.close()
 
 
 def test_without_a_terminal_there_is_a_sentence_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:

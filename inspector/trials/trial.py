@@ -67,7 +67,7 @@ def engines(model: Any, **settings: Any) -> Factory:
     from engine.config import EngineConfig
     from engine.engine import Engine
 
-    config = EngineConfig(**{**SETTINGS, "dtype": model.dtype_name if hasattr(model, "dtype_name") else None, **settings})
+    config = EngineConfig(**{**SETTINGS, **settings})
     return lambda: Engine(model, config)
 
 

@@ -168,6 +168,9 @@ class Worker:
         self.tensors = TensorJobs(debugger)
         self.debugger = debugger
         self._send(Opened())
+        if debugger.timeline.source != "live":
+            self.framer.stop = "opened at its end: S I N go back, [ ] scrub events, { } marks, c and C run to stops"
+            self.framer.stop_kind = "note"
         remarks = tuple(debugger.timeline.remarks)
         if remarks:
             self.framer.stop, self.framer.stop_kind = remarks[0], "hit"

@@ -44,7 +44,7 @@ Pools   used/total, ▴ the most ever used, and how use went over the last event
                 note = ((f"skew {off:+d}", "dirty" if dirty else "bad"), ("" if dirty else " !", "bad"))
             elif (ahead := rows_ahead(view, request)) > 0:
                 note = ((f"{ahead} rows ahead", "dirty"),)
-            else:
+            elif view.live(request.req) is not None:
                 note = (("in step", "good"),)
             rows += [Row(line) for line in self._ruler(frame, request, width, height >= 10)]
         others = [other for req, other in sorted(view.requests.items()) if req != frame.req]

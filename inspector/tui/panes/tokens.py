@@ -45,7 +45,9 @@ def first_draft(frame: Frame, request: RequestFact) -> int:
     out; after it the cursor is the pending token's index plus the accepted rows."""
     live = frame.view.live(request.req)
     accepted, count = request.round.accepted, len(request.tokens)
-    if not accepted or (request.round.open and live is not None and live.dirty):
+    # a commit that only waits on the secondary stream has happened as far as tokens go
+    before_commit = request.round.open and live is not None and live.dirty and not live.queued
+    if not accepted or before_commit:
         return count
     at = request.cursor - accepted + 1
     return at if count - accepted <= at <= count else count
@@ -124,7 +126,8 @@ which it was written; t runs to it, forwards or backwards. / searches text."""
         if index >= len(request.tokens):
             return ("", ""), ("", "")
         token = request.tokens[index]
-        text = token_text(self.view.view.texts.get(token, f"#{token}")) or "∅"
+        known = self.view.view.texts.get(token, f"#{token}" if token >= 0 else "?")
+        text = token_text(known) or "∅"
         letter = request.marks[index] if index < len(request.marks) else "."
         role = ROLES.get(letter.lower(), "plain")
         if request.think[index : index + 1] == "t":
