@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import TypeVar
 
 from engine.events import Event, KvAlloc, KvCopy, KvDrop, PrefixEvict
 from engine.request import ActiveRequest
 from engine.runtime import Runtime
 from engine.state.errors import KvExhausted
 
+T = TypeVar("T")
+
 
 def reserve(rt: Runtime, request: ActiveRequest, count: int) -> Iterator[Event]:
     """Make positions cursor .. cursor + count - 1 of ``request`` writable by it alone.
 
-    Raises KvExhausted when the pool is full; what was reserved so far stays with the request.
+    Raises KvExhausted when the pool is full; what was reserved so far stays with the request and was told.
     """
     table, cursor = request.seq.table, request.seq.cursor
-    while True:
-        try:
-            copies = table.unshare(cursor)
-            fresh = table.reserve(cursor + count)
-            break
-        except KvExhausted:
-            yield from give_up_oldest(rt)
-    for copy in copies:
+    for copy in (yield from _evicting(rt, lambda: table.unshare(cursor))):
         yield rt.event(KvCopy, request.req, src=copy.src, dst=copy.dst, tokens=copy.tokens)
+    fresh = yield from _evicting(rt, lambda: table.reserve(cursor + count))
     if fresh:
         yield rt.event(KvAlloc, request.req, blocks=fresh)
+
+
+def _evicting(rt: Runtime, take: Callable[[], T]) -> Generator[Event, None, T]:
+    """What ``take`` gives, after evicting as many cached prefixes as it needs. Raises KvExhausted."""
+    while True:
+        try:
+            return take()
+        except KvExhausted:
+            yield from give_up_oldest(rt)
 
 
 def give_up_oldest(rt: Runtime) -> Iterator[Event]:

@@ -41,6 +41,8 @@ COMMANDS = (
     ("pack", "inspector.cli_files", "Write a clean, closed copy of a session file."),
     ("export", "inspector.cli_files", "Write a recording as JSON lines, Chrome trace, tensors or a test."),
     ("judge", "inspector.cli_judge", "Say what kind of difference two files of states show, and why."),
+    ("faults", "inspector.cli_faults", "Run the fault gallery: who catches each fault, when, with which verdict."),
+    ("museum", "inspector.cli_museum", "Recorded sessions of famous faults, with their stories."),
     ("serve", "inspector.cli_screen", "Show the screen in a browser."),
 )
 DEFAULT = "open"

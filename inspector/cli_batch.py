@@ -93,7 +93,8 @@ def _batch(
 
 def play(debugger: Debugger, texts: list[tuple[str, str]], echo: bool = False, keep_going: bool = False) -> int:
     """Run scripts in order, answers to standard output. Exit status: 0; 1 a check failed, or an invariant broke that
-    no assertion expected; 2 a command could not be carried out (its file and line go to standard error)."""
+    no assertion expected; 2 a command could not be carried out (its file and line go to standard error); 3 the open
+    file is damaged."""
     from inspector.text import plural
 
     status, known = 0, debugger.all_findings()
@@ -107,6 +108,8 @@ def play(debugger: Debugger, texts: list[tuple[str, str]], echo: bool = False, k
             if result.ok:
                 continue
             remark(f"{name}:{number}: {command}: {result.error or 'failed'}")
+            if result.damaged:
+                return 3
             if result.status != "failed":
                 return 2
             status = 1

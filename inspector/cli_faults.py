@@ -20,16 +20,20 @@ HEAD = ("fault", "class", "tells", "caught by", "when", "events", "found", "judg
 
 
 def register(app: typer.Typer) -> None:
-    app.command("faults", help="Run faults of the gallery with a stopwatch: who catches them, when, with which verdict.")(
-        _faults
-    )
+    app.command(
+        "faults", help="Run faults of the gallery with a stopwatch: who catches them, when, with which verdict."
+    )(_faults)
 
 
 def _faults(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Faults, or classes such as F2.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Faults, or classes such as F2.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every fault of the gallery, and the healthy run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of the table.")] = False,
-    model: Annotated[Path | None, typer.Option("--model", help="A model with a recurrent layer; bundled without it.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="A model with a recurrent layer; bundled without it.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Prompts and accepted counts of the scenario.")] = 0,
     verify: options.Verify = "exact",
     rollback_mode: options.RollbackMode = "snapshot",
@@ -96,7 +100,8 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
         "findings": outcome.findings, "rounds": outcome.rounds,
         "verdict": judgement.verdict.kind if judgement else None, "right": outcome.verdict_right,
         "sentence": judgement.sentence() if judgement else "", "explanation": explain(outcome),
-        "seconds_to_finding": round(outcome.seconds, 4), "seconds_to_verdict": round(outcome.judging, 4), **outcome.settings,
+        "seconds_to_finding": round(outcome.seconds, 4), "seconds_to_verdict": round(outcome.judging, 4),
+        **outcome.settings,
     }  # fmt: skip
 
 
@@ -140,6 +145,10 @@ def _list() -> None:
     from inspector.commands.render import table
 
     for group, about in CLASSES.items():
-        rows = [(f"  {s.name}", "silent" if s.silent else "told", s.imitates, s.report) for s in all_faults() if s.group == group]
+        rows = [
+            (f"  {s.name}", "silent" if s.silent else "told", s.imitates, s.report)
+            for s in all_faults()
+            if s.group == group
+        ]
         sys.stdout.write(f"{group}: {about}\n" + "".join(f"{line}\n" for line in table(("", "", "", ""), rows)[1:]))
     remark("metrale-inspect faults --all runs them; faults NAME runs one; museum NAME shows one on the screen")

@@ -11,6 +11,10 @@ class SessionError(ValueError):
         self.path, self.found, self.expected, self.remedy = str(path), found, expected, remedy
 
 
+class DamagedError(SessionError):
+    """Content of a session file that is not what was written."""
+
+
 class NotAvailable(LookupError):
     """A fact or tensor this source cannot show; ``reason`` says why and what would make it visible."""
 

@@ -81,7 +81,8 @@ def replay(
             if was != now
         ]
         if tolerance is None and elsewhere:
-            tolerance = TOLERANCES.get(found.dtype, max(TOLERANCES.values()))
+            most = max(TOLERANCES.values())
+            tolerance = max(TOLERANCES.get(dtype, most) for dtype in (recorded.dtype, found.dtype))
             report.remarks += elsewhere
         comparison = Comparison(store.level != "events" and recorded.digests, tolerance)
         report.compared = comparison.sentence

@@ -185,10 +185,12 @@ class Store(StoreReader):
             )
 
     def pack(self, path: str | Path) -> None:
-        """One clean, closed file with the same content. Raises SessionError when ``path`` exists."""
+        """One clean, closed file with the same content. Raises SessionError when ``path`` exists, or this file is
+        damaged."""
         target = Path(path)
         if target.exists():
             raise SessionError(target, "a file", "a new name", "Choose another name or remove the file.")
+        self.check_events()
         part = target.with_name(target.name + ".part")
         part.unlink(missing_ok=True)
         try:

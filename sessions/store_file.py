@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from sessions import schema
 from sessions.canonical import check_sum
-from sessions.errors import SessionError
+from sessions.errors import DamagedError, SessionError
 
 if sys.platform != "win32":
     import fcntl
@@ -231,6 +231,8 @@ class StoreFile:
             text = str(error)
             if "locked" in text or "busy" in text:
                 raise self._locked() from error
+            if "decode" in text:  # sqlite quotes the bytes
+                raise DamagedError(self.path, "text that is not UTF-8", "an intact database", schema.REMEDY) from error
             if "full" in text:
                 remedy = "Free some space; recording can go on with what is still in memory."
                 raise SessionError(self.path, "no space left", "room to write", remedy) from error
@@ -238,7 +240,7 @@ class StoreFile:
                 self.path, f"a file that cannot be used ({text})", "to open it", schema.REMEDY
             ) from error
         except (sqlite3.Error, UnicodeError) as error:
-            raise SessionError(self.path, f"a damaged database ({error})", "an intact one", schema.REMEDY) from error
+            raise DamagedError(self.path, f"a damaged database ({error})", "an intact one", schema.REMEDY) from error
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -280,7 +282,7 @@ class StoreFile:
 
     def damaged(self, what: str) -> SessionError:
         """The error for content that does not match its own digest or form."""
-        return SessionError(self.path, f"damaged content ({what})", "what was written", schema.REMEDY)
+        return DamagedError(self.path, f"damaged content ({what})", "what was written", schema.REMEDY)
 
     # ----------------------------------------------------------------------------------------------------- meta
 

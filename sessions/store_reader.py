@@ -18,6 +18,8 @@ from sessions.finding import Finding
 from sessions.rows import CANCELLED, DEEPEST, DONE, OPEN, ActionRow, Answer, Branch, KeyframeRow, Note, TensorRow
 from sessions.store_file import StoreFile
 
+CHECKED = 512  # events that are checked at once
+
 
 class StoreReader(StoreFile):
     """Rows as records. Every method raises SessionError for damaged content."""
@@ -38,7 +40,15 @@ class StoreReader(StoreFile):
                 if not 1 <= at <= found[parent].last or depth[number] > DEEPEST:
                     raise self.damaged(f"branch {number}, which leaves branch {parent} at event {at}")
             found.append(Branch(number, parent, at, reason, last.get(number, at)))
+        if last and max(last) >= len(found):
+            raise self.damaged(f"branch {len(found)}, whose events are there")
         return found
+
+    def check_events(self) -> None:
+        """Read every event of every branch. Raises SessionError at the first damaged one."""
+        for branch in self.branches():
+            for low in range(branch.at + 1, branch.last + 1, CHECKED):
+                self.events(low, min(branch.last, low + CHECKED - 1), branch.id)
 
     def events(self, lo: int, hi: int, branch: int = 0) -> list[Event]:
         """Events ``lo``..``hi`` (both included) written on ``branch`` itself, checked against the chained digest."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -381,3 +383,21 @@ def test_nan_weights_are_warned_of_and_every_line_stays_json(cli: Cli, tmp_path:
     assert cli("diff", tmp_path / "nan.jsonl", file)[0] == 0
     status, _, err = cli("replay", file, "--model", model, "--device", "cpu", "--threads", "1")
     assert status == 0 and "warning: " in err
+
+
+def test_a_recording_damaged_inside_is_3_for_every_command(cli: Cli, tmp_path: Path) -> None:
+    file = fake_session(tmp_path / "a.mtl")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("DELETE FROM event WHERE seq = 20")
+    for args in (("check",), ("dump",), ("pack", tmp_path / "out.mtl"), ("batch", "-e", "goto end", "-e", "where")):
+        status, _, err = cli(args[0], file, *args[1:])
+        assert status == 3 and "event 20 of branch 0" in err, (args, err)
+    assert not list(tmp_path.glob("out*")), "nothing half-written is left"
+
+
+def test_a_recording_without_its_branches_is_damaged(cli: Cli, tmp_path: Path) -> None:
+    file = fake_session(tmp_path / "a.mtl")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("DELETE FROM branch")
+    status, _, err = cli("check", file)
+    assert status == 3 and "damaged content (branch 0" in err

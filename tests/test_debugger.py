@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from engine_helpers import make_engine
 from fake_engine import FakeEngine
 
 from engine.events import LIVE, TensorRef
@@ -652,3 +653,48 @@ def test_a_fault_is_switched_on_and_off(debugger: Debugger) -> None:
     do(debugger, "fault conv_omitted off")
     assert debugger.view.faults == ()
     fails(debugger, "fault nonsense", "expected one of")
+
+
+# ------------------------------------------------------------------------------------------- actions before outputs
+
+
+@pytest.mark.parametrize("line", ["verify", "verify 2", "verify ids 20 21", "accept 2"])
+def test_a_verify_asked_for_during_prefill_runs_the_prompt_first(line: str) -> None:
+    debugger = make()
+    do(debugger, 'new "the ring holds four entries and a cursor that moves." max=20 --ignore-eos', "event 2")
+    before = debugger.current()
+    result = do(debugger, line)
+    assert f"{before.prompt_len - before.cursor} tokens of the prompt first" in text(result)
+    request = debugger.current()
+    assert request.round.mode == "verify" and request.outputs >= 2 and not request.round.open
+
+
+def test_a_stop_during_that_prefill_is_respected() -> None:
+    debugger = make()
+    do(debugger, 'new "the ring holds four entries and a cursor that moves." max=20 --ignore-eos', "break prefill")
+    result = do(debugger, "verify")
+    assert debugger.view.last is not None and debugger.view.last.kind == "prefill" and "stop 1" in text(result)
+
+
+def test_accept_says_when_there_was_less_to_accept() -> None:
+    debugger = Debugger(Timeline.live(make_engine()))
+    do(debugger, 'new "And it came to pass" --ignore-eos', "next 2", "set drafts 1")
+    assert "2 rows confirmed, not 4: the round had 2" in text(do(debugger, "accept 4"))
+    do(debugger, "set drafts 0")
+    assert "no drafts were made" in text(do(debugger, "accept 2"))
+
+
+def test_saving_after_an_abandoned_round_is_no_finding(debugger: Debugger) -> None:
+    """An abandoned round is not told to end; what a person does afterwards is outside of it."""
+    do(debugger, NEW, "until emit if not boundary(event.token)", "abandon")
+    assert debugger.current().round.open and not debugger.view.boundaries[debugger.current().pending]
+    assert "ring-boundary" not in text(do(debugger, "save"))
+
+
+def test_a_round_that_ends_its_request_is_not_abandoned(debugger: Debugger) -> None:
+    """Half of it would leave an ended request in a slot that nobody gives back."""
+    do(debugger, NEW, "finish")
+    assert debugger.view.last is not None and debugger.view.last.kind == "finish" and debugger.timeline.paused
+    fails(debugger, "abandon", "giving its slot back")
+    do(debugger, "next")
+    assert debugger.current().slot == -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from engine.errors import UserError
 from engine.events import Action, Event, Place, action_from_dict, event_from_dict, to_dict
 from engine.runtime import EngineRefusal
 from engine.sizing import check_memory, plan_memory
+from sessions.finding import Finding
+from sessions.invariants import Checker
+from sessions.ledger import Ledger
 
 CHAT = "<|im_start|>user\nWhat is 38 + 57?<|im_end|>\n<|im_start|>assistant\n"
 
@@ -365,3 +369,28 @@ def test_a_plan_that_does_not_fit_names_the_pool_that_is_too_large(
     with pytest.raises(UserError, match=f"Most of it is {pool} .*fewer {remedy}"):
         check_memory(plan, config, 1 << 26)
     check_memory(plan, config, plan.total)
+
+
+def test_a_block_copied_before_the_pool_ran_short_is_told() -> None:
+    """The last free block goes to the copy of a shared one; only then a cached prefix has to make room for growth."""
+    engine = make_engine(slots=1, block_size=8, kv_tokens=64, prefix_slots=1)
+    events = start(engine, tuple(range(100, 155)), ignore_eos=True)
+    events += rounds(engine, 1, drafts=(5, 6, 7))
+    table: list[int] = []
+    for event in events:
+        if isinstance(event, ev.KvAlloc):
+            table += event.blocks
+        elif isinstance(event, ev.KvCopy):
+            table[table.index(event.src)] = event.dst
+    assert of(ev.KvCopy, events) and of(ev.KvDrop, events)
+    assert table == engine.rt.requests[1].seq.table.blocks
+    assert findings([engine.start(), *events]) == []
+
+
+def findings(events: Iterable[Event]) -> list[Finding]:
+    """What the invariants say about a run."""
+    checker, ledger, found = Checker(), Ledger(), []
+    for event in events:
+        before = ledger.view
+        found += checker.check(before, event, ledger.apply(event))
+    return found

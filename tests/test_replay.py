@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import session_helpers as make
+from engine_helpers import make_engine
 from fake_engine import FakeEngine
 
-from engine.events import RollBack, RunRound, SetFault, Start, TensorData
+from engine.events import Draft, NewRequest, RollBack, RunRound, SetFault, Start, TensorData, VerifyRow
 from sessions.compare import compare, compare_branches
+from sessions.divergence import Comparison
 from sessions.errors import Cancelled, NotAvailable, SessionError
 from sessions.exporters import jsonl
 from sessions.meta import ENVIRONMENT
@@ -106,7 +108,9 @@ def test_on_another_device_it_compares_within_tolerance_and_says_so(tmp_path: Pa
     path = make.recording(tmp_path / "a.mtl", level="full")
     report = replay(path, Elsewhere(noise=1e-3))
     assert report.same and report.remarks == ["device: recorded cpu, here cuda"]
-    assert report.compared == "facts exactly, margins within 0.001; state digests are not compared bitwise"
+    assert (
+        report.compared == "facts exactly, margins within 0.001 of the logits; state digests are not compared bitwise"
+    )
     assert 0 < report.worst <= 1e-3 and "layer" in report.worst_place
     apart = replay(path, Elsewhere(noise=0.4))
     assert apart.difference is not None and "tolerance 0.001" in str(apart.difference)
@@ -216,3 +220,34 @@ def test_bfloat16_words_are_read_as_numbers() -> None:
     assert values[:2].tolist() == [1.0, -2.0] and values[2] != values[2]
     a, b = TensorData("float32", (2,), b"\0\0\x80\x3f" * 2), TensorData("float32", (1,), b"\0\0\x80\x3f")
     assert relative_difference(a, a) == 0 and relative_difference(a, b) == float("inf")
+
+
+def test_hashes_of_floating_point_bytes_are_not_compared_on_another_dtype() -> None:
+    recorded = Draft(seq=5, tokens=(1, 2), source="mtp", fed="aa", hidden="aa")
+    elsewhere = Draft(seq=5, tokens=(1, 2), source="mtp", fed="bb", hidden="bb")
+    assert Comparison(tolerance=0.05).equal(recorded, elsewhere)
+    assert not Comparison().equal(recorded, elsewhere)
+    assert not Comparison(tolerance=0.05).equal(recorded, Draft(seq=5, tokens=(1, 3), source="mtp", fed="bb"))
+
+
+def test_the_tolerance_of_a_margin_is_one_of_logits() -> None:
+    def row(margin: float) -> VerifyRow:
+        return VerifyRow(seq=7, slot=0, token=3, pick=4, margin=margin)
+
+    assert Comparison(tolerance=0.05).equal(row(1.0), row(1.5))
+    assert not Comparison(tolerance=0.05).equal(row(1.0), row(2.0))
+    assert Comparison(tolerance=0.05).equal(row(float("nan")), row(float("nan")))
+
+
+def test_a_recording_of_the_bundled_model_compares_in_another_dtype(tmp_path: Path) -> None:
+    """Speculation with the real MTP head: the tolerance is that of the coarser dtype."""
+    path = tmp_path / "a.mtl"
+    engine = make_engine(dtype="bfloat16")
+    timeline = Timeline.live(engine, Store(path, "x"))
+    timeline.perform(NewRequest(prompt=engine.tokens("And it came to pass"), max_tokens=12))
+    timeline.run()
+    assert any(event.kind == "draft" and event.fed for event in timeline.events(1, timeline.last))
+    timeline.close()
+    report = replay(path, make_engine(dtype="float32"))
+    assert report.difference is None and report.remarks == ["dtype: recorded bfloat16, here float32"]
+    assert "within 0.05" in report.compared

@@ -165,6 +165,13 @@ def test_replacing_a_keyframe_lets_its_chunks_go(store: Store) -> None:
     assert store.rows("i", "SELECT count(*) FROM blob")[0][0] == 3  # full chunk, last chunk, b
 
 
+def test_a_chunk_stays_while_another_keyframe_holds_it(store: Store) -> None:
+    store.add_keyframe(0, 1, "mark", image(1))
+    store.add_keyframe(0, 9, "mark", image(1))
+    store.add_keyframe(0, 9, "mark", image(2))
+    assert store.image(0, 1) == image(1) and store.image(0, 9) == image(2)
+
+
 def test_keyframes_stay_within_their_budget_and_thin_out_towards_the_past(store: Store) -> None:
     store.keyframe_bytes = 12 * 1000
     for seq in range(1, 65):
@@ -431,7 +438,7 @@ FORGED: dict[str, str] = {
     "a view": "CREATE VIEW v AS SELECT 1",
     "an index": "CREATE INDEX i ON event (kind)",
     "a column": "ALTER TABLE note ADD COLUMN more TEXT",
-    "an event changed": "UPDATE event SET payload = replace(payload, '9', '8') WHERE seq = 9",
+    "an event changed": "UPDATE event SET payload = replace(payload, '\"req\":1', '\"req\":2') WHERE kind = 'emit'",
     "an event taken out": "DELETE FROM event WHERE seq = 9",
     "an action changed": "UPDATE action SET taken = asked || ' ' WHERE first = 2",
     "a blob changed": "UPDATE blob SET bytes = zeroblob(length) WHERE codec = 'raw'",

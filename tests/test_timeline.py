@@ -29,10 +29,12 @@ from engine.events import (
 )
 from sessions.errors import SessionError
 from sessions.finding import Finding
+from sessions.history import History
 from sessions.invariants import check_all
 from sessions.keyframes import Keyframes
-from sessions.ledger import fold
+from sessions.ledger import Ledger, fold
 from sessions.record import Record
+from sessions.rows import ActionRow
 from sessions.store import Store
 from sessions.timeline import DivergedError, NotAvailable, Stop, Timeline
 from sessions.view import LedgerView
@@ -266,6 +268,40 @@ def test_a_refused_action_changes_nothing() -> None:
     assert timeline.checkout(0).seq == timeline.last and timeline.mode == "LIVE"
 
 
+def test_a_refused_action_in_the_middle_of_a_past_round_leaves_no_branch_behind(tmp_path: Path) -> None:
+    timeline = make.two_requests(make.live(tmp_path / "a.mtl"))
+    verify = next(e.seq for e in timeline.events(1, timeline.last) if e.kind == "verify")
+    timeline.seek(verify)
+    assert timeline.perform(RollBack(req=9)).reason == "refused"  # the round was finished first, on a branch
+    assert (timeline.now, timeline.branch, len(timeline.branches)) == (verify, 0, 1)
+    with Store(tmp_path / "a.mtl") as store:
+        assert len(store.branches()) == 1
+    timeline.seek(40)
+    timeline.perform(RunRound())
+    for seq in (30, 41, timeline.last):
+        assert timeline.view_at(seq) == fold(timeline.events(1, seq))
+    timeline.close()
+    with Store(tmp_path / "a.mtl") as store:
+        assert store.branches()[1].at == 40
+
+
+def test_a_branch_that_leaves_before_an_answer_is_not_bound_by_it() -> None:
+    timeline = started()
+    timeline.step("round", 2)
+    timeline.perform(RunRound(), at_decision(ACCEPT))  # type: ignore[arg-type]
+    natural = timeline.waiting.default  # type: ignore[union-attr]
+    forced = 1 if natural > 1 else 2
+    timeline.answer(ACCEPT, forced)
+    timeline.resume()
+    verify = max(e.seq for e in timeline.events(1, timeline.last) if e.kind == "verify")
+    timeline.seek(verify)
+    timeline.open_branch()
+    timeline.resume()
+    accepted = [next(e for e in timeline.events(verify, 10**6, branch=b) if e.kind == ACCEPT) for b in (0, 1)]
+    assert [event.accepted for event in accepted] == [forced, natural]  # type: ignore[attr-defined]
+    timeline.tensor(TensorRef(make.LIVE0, 0, "h"), timeline.now - 1)  # executed again, it is not bound either
+
+
 def test_an_action_finishes_the_one_left_half_done_first() -> None:
     timeline = started()
     timeline.step("round", 2)
@@ -332,7 +368,9 @@ def test_acting_in_the_past_opens_a_branch_and_leaves_the_parent_as_it_was() -> 
     timeline.run(findings=False)
     timeline.checkout(0)
     assert timeline.mode == "LIVE" and timeline.events(1, last) == events
+    other = timeline.branches[1]
     assert timeline.perform(make.new("more")).reason == "done" and timeline.branch == 0
+    assert timeline.branches[1] == other and timeline.event(timeline.last).kind == "zero"
 
 
 def test_an_edited_accept_inside_a_recorded_round_branches_there() -> None:
@@ -640,6 +678,26 @@ def test_traces_of_other_engines_are_a_third_source(tmp_path: Path) -> None:
     timeline.close()
 
 
+def test_a_branch_that_was_taken_back_leaves_no_views_behind() -> None:
+    history = History()
+
+    def grow(branch: int, hi: int, token: int) -> None:
+        ledger = Ledger(history.view(branch, history.record.last(branch)))
+        for seq in range(history.record.last(branch) + 1, hi + 1):
+            event = Emit(seq=seq, req=1, token=token, index=seq)
+            history.record.append(branch, event)
+            history.views.push(branch, event, ledger.apply(event))
+
+    history.record.add_branch()
+    grow(0, 300, 7)
+    grow(history.record.add_branch(0, 200), 290, 8)
+    history.drop_branch(1)
+    assert history.record.add_branch(0, 100) == 1
+    grow(1, 16 * 256, 9)  # more than the pages that are kept
+    assert history.view(1, 280) == fold(history.record.events(1, 1, 280))
+    assert history.view(1, 230).requests[1].tokens[-1] == 9
+
+
 # --------------------------------------------------------------------------------------------------------- keyframes
 
 
@@ -676,6 +734,24 @@ def test_the_nearest_keyframe_is_looked_for_along_the_path() -> None:
     for branch, seq, key in ((2, 95, (2, 90)), (2, 80, (1, 55)), (1, 54, (0, 40)), (0, 59, (0, 40)), (2, 39, (0, 1))):
         assert keyframes.nearest(record, branch, seq) == key
     assert keyframes.nearest(record, 2, 0) is None
+    record.add_branch(0, 50)
+    assert keyframes.nearest(record, 3, 99) == (0, 40), "what the parent did after the branch left is not on its path"
+
+
+def test_actions_are_looked_for_along_the_path() -> None:
+    record = Record()
+    for parent, at in ((-1, 0), (0, 30), (0, 50)):
+        record.add_branch(parent, at)
+    rows = [
+        ActionRow(b, lo, hi, "done", RunRound(), RunRound()) for b, lo, hi in ((0, 2, 20), (0, 21, 40), (2, 41, 60))
+    ]
+    for row in rows:
+        record.put_action(row)
+    for branch, seq, row in ((0, 1, None), (0, 20, rows[0]), (0, 21, rows[1]), (1, 30, rows[1]), (1, 31, None)):
+        assert record.action(branch, seq) == row, (branch, seq)
+    assert record.action(2, 41) == rows[2] and record.action(2, 40) == rows[1]
+    assert record.actions(2) == rows and record.actions(1) == rows[:2]
+    assert record.boundary(0, 20) and not record.boundary(0, 30) and record.boundary(0, 1)
 
 
 # ---------------------------------------------------------------------------------------------------------- property

@@ -15,6 +15,7 @@ from inspector.commands.debugger import Debugger
 from inspector.tui.app import InspectorApp, run_app
 from inspector.tui.messages import Answered, FrameReady, OpenFailed
 from inspector.tui.opener import OpeningCancelled, opener_for
+from inspector.tui.panes.tensors import TensorsPane
 from inspector.tui.ports import Options
 from inspector.tui.screens.dialogs import ConfirmDialog
 from inspector.tui.screens.loading import LoadingScreen
@@ -228,6 +229,16 @@ async def test_ctrl_c_pauses_and_never_ends_the_session() -> None:
         assert "paused at event" in driver.frame.stop and driver.app.return_value is None
 
 
+async def test_keys_pressed_while_it_runs_do_not_pile_up() -> None:
+    async with screen('new "a b c" --max 100000 --ignore-eos', "next", blocks=20000) as driver:
+        await driver.pilot.press("c")
+        while not driver.frame.running:
+            await driver.pilot.pause()
+        await driver.pilot.press("s", "s")
+        await driver.press("space")
+        assert "paused at event" in driver.frame.stop
+
+
 async def test_space_pauses_a_running_engine() -> None:
     async with screen('new "a b c" --max 100000 --ignore-eos', "next", blocks=20000) as driver:
         await driver.pilot.press("c")
@@ -254,6 +265,16 @@ async def test_narrow_terminals_get_tabs() -> None:
         await driver.press("3")
         assert driver.screen.query_one("#slots").display and not driver.screen.query_one("#ring").display
         assert driver.screen.query_one("#cursorline").display
+
+
+async def test_a_tab_that_is_opened_reads_its_tensors() -> None:
+    async with screen(PROMPT, "next", "next", size=(80, 24)) as driver:
+        pane = driver.screen.query_one(TensorsPane)
+        assert pane.table is None
+        await driver.press("5")
+        assert pane.table is not None and len(pane.table.rows) == 6
+        await driver.press("n")
+        assert pane.table.seq == driver.frame.view.seq
 
 
 async def test_the_mouse_goes_to_tokens_tabs_rows_and_places_on_the_timeline() -> None:

@@ -91,7 +91,8 @@ def _words(words: Words, arg: Arg, debugger: Debugger) -> str:
     """Quoted texts and numbers up to the first option, exactly as written; or the rest of the line."""
     start = None
     while (word := words.peek()) is not None:
-        if not word.quoted and not re.fullmatch(r"[\d,]+", word.text):
+        spelled = start is None and word.text == "ids"
+        if not word.quoted and not spelled and not re.fullmatch(r"[\d,]+", word.text):
             break
         start = word.start if start is None else start
         words.take()

@@ -21,7 +21,7 @@ from inspector.commands.registry import Command, Context, Registry, Result
 from inspector.commands.settings import Settings
 from inspector.commands.stops import Hit, StopTable
 from inspector.text import plural
-from sessions.errors import Cancelled, DivergedError
+from sessions.errors import Cancelled, DamagedError, DivergedError
 from sessions.finding import Finding
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ class Debugger(Stopping):
         except TROUBLES as error:
             text = explain(error)
             lines = (*(context.lines if context is not None else ()), text)
-            return Result(lines, "failed" if isinstance(error, DivergedError) else "error", error=text)
+            status = "failed" if isinstance(error, DivergedError) else "error"
+            return Result(lines, status, error=text, damaged=isinstance(error, DamagedError))
         if command.repeats:
             self._repeat = typed
         return result

@@ -33,7 +33,8 @@ class Result:
 
     ``stop`` is where a movement ended. ``changed`` names what a screen should draw again: now, stops, displays,
     focus, marks, branch, settings. ``data`` carries the values behind the lines (a diff, a tensor) for panes. ``error``
-    is the sentence of a command that is not ok; it is among the lines too.
+    is the sentence of a command that is not ok; it is among the lines too. ``damaged``: it is not ok because the open
+    file is damaged there.
     """
 
     lines: tuple[str, ...] = ()
@@ -42,6 +43,7 @@ class Result:
     changed: frozenset[str] = frozenset()
     data: object = None
     error: str = ""
+    damaged: bool = False
 
     @property
     def ok(self) -> bool:

@@ -1,7 +1,8 @@
 """Noise floors of the open model and device, measured once: how far two benign ways to the same state are apart.
 
-A probe text is absorbed one by one, in chunks of up to K tokens (the shapes of a batched verify) and in one chunk. All is
-done by the engine that is being judged, on its device and in its dtype.
+A probe text is absorbed one by one, in chunks of up to K tokens (the shapes of a batched verify) and in one chunk. All
+of it is done by the engine that is being judged, on its device and in its dtype. What was measured for one model, K,
+dtype and device is kept for the life of the process.
 """
 
 from __future__ import annotations
@@ -41,8 +42,23 @@ def probe_tokens(vocab: int, count: int = PROBE) -> tuple[int, ...]:
     return tuple(int(n) for n in numbers)
 
 
+_KNOWN: dict[tuple[object, ...], Floors] = {}
+_KNOWN_FIRST: dict[tuple[object, ...], NoiseFloor] = {}
+
+
+def _key(start: Start) -> tuple[object, ...]:
+    return start.fingerprint, start.k, start.dtype, start.device, start.recurrent_layers
+
+
 def measure_first(compute: Compute, start: Start) -> NoiseFloor:
     """The floor of layer 0. Raises ValueError when it is not recurrent."""
+    known = _KNOWN_FIRST.get(_key(start))
+    if known is None or not start.fingerprint:
+        known = _KNOWN_FIRST[_key(start)] = _measure_first(compute, start)
+    return known
+
+
+def _measure_first(compute: Compute, start: Start) -> NoiseFloor:
     tokens = probe_tokens(start.vocab)
     (steps,) = compute(FirstLayer(tokens=tokens))
     others = [compute(FirstLayer(tokens=tokens, chunks=chunks))[0] for chunks in _chunkings(tokens, start.k)]
@@ -50,13 +66,20 @@ def measure_first(compute: Compute, start: Start) -> NoiseFloor:
 
 
 def least(start: Start) -> float:
-    """No floor lies below one rounding step of the activations: a flip of a single element may be too rare for the probe
-    to meet."""
+    """No floor lies below one rounding step of the activations: a flip of a single element may be too rare for the
+    probe to meet."""
     return max(LEAST, ROUNDING_STEP.get(start.dtype, 0.0))
 
 
 def measure(compute: Compute, start: Start) -> Floors:
     """All floors; takes about two prefills and one pass by steps over the probe."""
+    known = _KNOWN.get(_key(start))
+    if known is None or not start.fingerprint:
+        known = _KNOWN[_key(start)] = _measure(compute, start)
+    return known
+
+
+def _measure(compute: Compute, start: Start) -> Floors:
     tokens = probe_tokens(start.vocab)
     (steps,) = compute(Golden(tokens=tokens))
     narrow, wide = _chunkings(tokens, start.k)[-2:]

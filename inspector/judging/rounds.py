@@ -1,4 +1,4 @@
-"""The round that made a state: where it began, which tokens it absorbed in which shapes, and the instant just before."""
+"""The round that made a state: where it began, which tokens it absorbed in which shapes, the instant just before."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whose state is judged, where it lies, how many tokens it should have absorbed, and its bytes by layer.
 
-Between a partial accept and the next wait the right bytes are still in the queue: what is read then is the source of the
-queued copy, which is what live will hold.
+Between a partial accept and the next wait the right bytes are still in the queue: what is read then is the source of
+the queued copy, which is what live will hold.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def subject(timeline: Timeline, req: int, seq: int | None = None, branch: int | 
 
 
 def _sources(view: LedgerView, place: Place) -> tuple[Place, Place]:
-    found = {part: place for part in PARTS}
+    found = dict.fromkeys(PARTS, place)
     for copy in view.queued:
         if copy.dst == place:
             found.update({part: copy.src for part in copy.parts.split("+") if part in PARTS})

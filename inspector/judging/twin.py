@@ -1,4 +1,4 @@
-"""The twin: the same request without speculation on an engine of its own, compared token by token and state by state."""
+"""The twin: the same request without speculation on an engine of its own, compared token by token, state by state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class TwinResult:
     """``tokens`` outputs were compared. ``at`` is the first output that differs (-1: none), ``mine`` and ``other`` the
-    two tokens, ``margin`` how far the twin put its own above the next one. ``states``: equal, differ, or why unknown."""
+    two tokens, ``margin`` how far the twin put its own above the next one. ``states``: equal, differ, or why not
+    known."""
 
     tokens: int
     at: int = -1

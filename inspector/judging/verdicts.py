@@ -171,7 +171,11 @@ class Judge:
         whole = self._against_golden(about, found, how)
         both = (*(step.comparisons if step is not None else ()), *whole.comparisons)
         if whole.right:
-            best = step if step is not None and step.verdict.kind == "bitwise" and whole.verdict.kind != "bitwise" else whole
+            best = (
+                step
+                if step is not None and step.verdict.kind == "bitwise" and whole.verdict.kind != "bitwise"
+                else whole
+            )
             verdict = whole.verdict if not self.exact(about) else best.verdict
             return replace(whole, verdict=verdict, comparisons=both, flips=step.flips if step is not None else ())
         if deep:
@@ -205,7 +209,9 @@ class Judge:
         verdict = self._classify(about, found, right, suspects, how)
         comparisons = [Comparison(name, verdict)]
         if how.form == "rows":
-            singles = timeline.compute(replace(rerun, form="steps", tokens=how.fed[: how.count]), how.before, about.branch)
+            singles = timeline.compute(
+                replace(rerun, form="steps", tokens=how.fed[: how.count]), how.before, about.branch
+            )
             single = classify(found, states_of(singles[-1]), suspects, self.floors.states)
             comparisons.append(Comparison("its round done again token by token", single))
         if timeline.start.rollback_mode == "replay" and how.mode == "verify" and how.count < len(how.fed):
@@ -229,7 +235,7 @@ class Judge:
         return [Comparison("the recorded inputs of its rows run again", verdict)]
 
     def _against_golden(self, about: Subject, found: States, how: Made | None) -> Judgement:
-        golden, = self.timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks), about.seq, about.branch)
+        (golden,) = self.timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks), about.seq, about.branch)
         right = states_of(golden)
         name = f"golden, its {about.position} tokens from scratch"
         verdict = self._classify(about, found, right, {}, how)

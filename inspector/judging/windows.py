@@ -34,7 +34,7 @@ class Decoded:
 
 
 def candidates(view: LedgerView, extra: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Ids to search: the whole vocabulary when it is small, else all ids any request of the session was fed or drafted."""
+    """Ids to search: a small vocabulary whole, else all ids that any request of the session was fed or drafted."""
     if 0 < view.start.vocab <= WHOLE:
         return tuple(range(view.start.vocab))
     ids = dict.fromkeys(extra)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from inspector.trials.trial import Outcome
 
 STEP_PLANES = frozenset(
-    ("conv-of-another-step", "wrong-step-index", "one-row-short", "accepted-clamped", "zero-draft-step", "index-minus-one")
+    (
+        "conv-of-another-step",
+        "wrong-step-index",
+        "one-row-short",
+        "accepted-clamped",
+        "zero-draft-step",
+        "index-minus-one",
+    )
 )
 HEALED = frozenset(("pending-twice", "verify-drops-history"))
 HEAD = frozenset(("pre-norm-mtp", "mtp-stale-hidden"))
@@ -28,13 +35,13 @@ def explain(outcome: Outcome) -> str:
         return "the head's input is told with its first draft, one token after it was fed"
     if fault in HEALED and how in ("late", "golden") and replay:
         return (
-            "replay mode runs layer 0 again from clean inputs, which heals it; deeper layers replay recorded inputs that "
-            "were already wrong: seen with the next round whose rows are all accepted, and by golden at once"
+            "replay mode runs layer 0 again from clean inputs, which heals it; deeper layers replay recorded inputs "
+            "that were already wrong: seen with the next round whose rows are all accepted, and by golden at once"
         )
     if fault == "chunk-drops-history" and how in ("late", "golden"):
         return (
-            "layer 0 had forgotten what was dropped (its decay outweighs fp32 within a chunk); deeper layers show it to "
-            "golden at once"
+            "layer 0 had forgotten what was dropped (its decay outweighs fp32 within a chunk); deeper layers show it "
+            "to golden at once"
         )
     return ""
 

@@ -1,8 +1,8 @@
 """The standard scenario: whatever a fault of the gallery needs to act happens in it, in every mode.
 
 Several requests share the pools; rounds are natural, forced to a partial accept, without drafts, or with fewer drafts
-than the verify is wide; requests are rolled back to ring entries and go on over many boundaries; a slot is reused; prompts
-continue cached ones at block boundaries, off them, and past decoded tokens.
+than the verify is wide; requests are rolled back to ring entries and go on over many boundaries; a slot is reused;
+prompts continue cached ones at block boundaries, off them, and past decoded tokens.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ class Outcome:
     ``how``: at once (before another token of the request is written in a later round), late (``tokens`` of the request
     later), golden (no finding; the state is wrong against golden), error (the engine stopped with an error), refused,
     missed (the fault acted, everything looks right), idle (it never acted: it does not apply in this mode), healthy.
-    ``acted`` is the last event before it first changed something, ``events`` from there to the finding. ``seconds`` from
-    switching on to the finding, ``judging`` from the finding to the verdict."""
+    ``acted`` is the last event before it first changed something, ``events`` from there to the finding. ``seconds``
+    from switching on to the finding, ``judging`` from the finding to the verdict."""
 
     fault: str
     how: str = "missed"

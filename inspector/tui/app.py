@@ -48,6 +48,7 @@ class InspectorApp(Requests, App[int]):
     remembers."""
 
     TITLE = "metrale-inspect"
+    CSS_PATH = Path(__file__).parent / "styles" / "app.tcss"
     COMMANDS: ClassVar[set[Any]] = {CommandsProvider}
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "interrupt", show=False, priority=True)]
     ENABLE_COMMAND_PALETTE = True

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inspector.tui.worker import Worker
 
 SPEEDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0, 0.0)
+FAR = ("continue", "until", "finish", "run")
 SCREEN_COMMANDS = ("theme", "keymap", "layout", "speed")
 LAYOUT_NAMES = ("overview", "round", "tensors", "pools")
 
@@ -52,6 +53,9 @@ class Requests:
             self.memory.typed(line)
         if self._own(line):
             return
+        if self.worker.busy and self._goes_far(self.worker.line):
+            self.note(f"{self.worker.line} is running: space pauses it first")
+            return
         if self.frame.mode == "HISTORY" and not self._asked_branch and self._acts(line):
             self._ask_branch(line, lambda: self.worker.submit(line, quiet=key))
             return
@@ -86,6 +90,11 @@ class Requests:
             return self.registry.resolve(words[0])[0]
         except ValueError:
             return None
+
+    def _goes_far(self, line: str) -> bool:
+        """Whether a running line may go on for long: what is typed meanwhile would surprise later."""
+        command = self._command(line)
+        return command is not None and command.name in FAR
 
     def _acts(self, line: str) -> bool:
         command = self._command(line)

@@ -56,6 +56,7 @@ class Worker:
         self.draw_seconds = 0.0
         self.speed = 0.0
         self.busy = False
+        self.line = ""
         self._at_rest: list[Job] = []
         self.debugger: DebuggerPort | None = None
         self.framer: Framer
@@ -227,6 +228,7 @@ class Worker:
         self._interrupt.clear()
         framer.before = debugger.timeline.view
         self.busy = framer.running = True
+        self.line = line
         self._last_frame = perf_counter()
         try:
             result = debugger.execute(line)

@@ -23,7 +23,7 @@ from engine.events import (
 )
 from sessions.finding import Finding
 from sessions.invariants.base import OK, broken, invariant, parts_of, settled
-from sessions.view import LedgerView, RequestFact
+from sessions.view import LedgerView, RequestFact, StateFact
 
 
 def _subject(event: Event, after: LedgerView) -> RequestFact | None:
@@ -56,9 +56,24 @@ def positions_agree(before: LedgerView, event: Event, after: LedgerView) -> Iter
         live.place,
         f"h = conv = cursor = {request.cursor}",
         f"{parts_of(live)}, cursor {request.cursor}",
-        f"live state of r{request.req} has absorbed {parts_of(live)} tokens, its KV holds {request.cursor}",
+        f"live state of r{request.req} has absorbed {parts_of(live)} tokens, its KV holds {request.cursor}"
+        + _skew(live, request.cursor),
         request.req,
     )
+
+
+def _skew(live: StateFact, cursor: int) -> str:
+    """In words: ``: conv is 2 tokens ahead of h and KV``."""
+    h, conv = (live.h_position or 0) - cursor, (live.conv_position or 0) - cursor
+    if h == conv:
+        return f": h and conv are {_tokens(h)} of KV"
+    if h and conv:
+        return f": h is {_tokens(h)} and conv {_tokens(conv)} of KV"
+    return f": conv is {_tokens(conv)} of h and KV" if conv else f": h is {_tokens(h)} of conv and KV"
+
+
+def _tokens(count: int) -> str:
+    return f"{abs(count)} token{'' if abs(count) == 1 else 's'} {'ahead' if count > 0 else 'behind'}"
 
 
 @invariant(

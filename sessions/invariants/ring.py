@@ -60,8 +60,8 @@ def ring_order(before: LedgerView, event: RingRecord | Rollback, after: LedgerVi
 )
 def ring_boundary(before: LedgerView, event: RingRecord | Boundary, after: LedgerView) -> Iterable[Finding]:
     request = after.requests.get(event.req)
-    # Outside a round a person saves wherever they like.
-    if request is None or not request.round.open:
+    # Outside a round (an abandoned one is not told to end) a person saves wherever they like.
+    if request is None or not request.round.open or event.round != request.round.number:
         return OK
     length = event.token_position if isinstance(event, RingRecord) else event.output_len
     at = request.prompt_len + length - 1
@@ -95,8 +95,8 @@ def ring_saved(before: LedgerView, event: RoundEnd, after: LedgerView) -> Iterab
         if any(copy.dst == place for copy in after.queued):
             continue
         text = (
-            f"{place} of r{event.req} is found under {entry.token_position} outputs since @{entry.recorded}, and nothing "
-            "was saved there"
+            f"{place} of r{event.req} is found under {entry.token_position} outputs since @{entry.recorded}, "
+            "and nothing was saved there"
         )
         return broken("ring-saved", event, place, "a snapshot", "an entry without one", text)
     return OK

@@ -24,7 +24,8 @@ from inspector.commands.errors import CommandError, UsageError
 from inspector.commands.groups.common import act, answer, finish_round, run_to_decision, stop_result
 from inspector.commands.parser import Words
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
-from inspector.text import chat, visible
+from inspector.text import chat, plural, visible
+from sessions.stop import Stop
 
 LIVE = ("live", "past")
 ON_REQUEST = ("live", "past", "request")
@@ -120,12 +121,29 @@ def _perform(ctx: Context, action: Action) -> Result:
     return stop_result(ctx, act(ctx, action))
 
 
+def _prefill_first(ctx: Context) -> Stop | None:
+    """Run what is left of the prompt, so that the next round can verify. None: go on; else where it was stopped."""
+    debugger = ctx.debugger
+    req, request = debugger.request, debugger.current()
+    if request.outputs or request.status == "finished":
+        return None
+    ctx.say(f"{plural(request.prompt_len - request.cursor, 'token')} of the prompt first")
+    while not request.outputs and request.status != "finished":
+        stop = finish_round(ctx) if debugger.timeline.paused else act(ctx, RunRound(req=req))
+        request = debugger.current()
+        if stop.reason != "done" or stop.finding is not None:
+            return stop
+    return None
+
+
 def _verify(ctx: Context, args: Args) -> Result:
     debugger = ctx.debugger
     given = parse_drafts(args["drafts"], debugger.timeline.tokens) if args["drafts"] else None
     waiting = debugger.timeline.waiting
     if waiting is not None and waiting.what == "drafts":
         return stop_result(ctx, finish_round(ctx) if given is None else answer(ctx, "drafts", given))
+    if (stopped := _prefill_first(ctx)) is not None:
+        return stop_result(ctx, stopped)
     if isinstance(given, int):
         return stop_result(ctx, run_to_decision(ctx, RunRound(req=debugger.request), "drafts", given))
     return _perform(ctx, RunRound(req=debugger.request, drafts=given, source="hand" if given else ""))
@@ -143,7 +161,17 @@ def _accept(ctx: Context, args: Args) -> Result:
     if state.open and state.mode == "verify" and state.phase in BEFORE_ACCEPT:
         return stop_result(ctx, run_to_decision(ctx, None, "accept", rows))
     _check_rows(rows, debugger.view.start.k)
-    return _perform(ctx, RunRound(req=debugger.request, accept=rows))
+    if (stopped := _prefill_first(ctx)) is not None:
+        return stop_result(ctx, stopped)
+    stop = act(ctx, RunRound(req=debugger.request, accept=rows))
+    done = debugger.view.requests.get(debugger.request)
+    if stop.reason == "done" and done is not None:
+        if done.round.mode != "verify" or not done.round.k:
+            ctx.say("there was nothing to accept: no drafts were made, the round decoded one token")
+        elif done.round.accepted < rows:
+            ctx.say(f"{done.round.accepted} rows confirmed, not {rows}: the round had {done.round.k}, and nothing goes "
+                    "past an end token or the most outputs")  # fmt: skip
+    return stop_result(ctx, stop)
 
 
 def _check_rows(rows: int, most: int) -> None:
@@ -219,6 +247,9 @@ def _run(ctx: Context, args: Args) -> Result:
 def _abandon(ctx: Context, args: Args) -> Result:
     if not ctx.debugger.timeline.paused:
         raise CommandError("no round is half done here")
+    for request in ctx.debugger.view.requests.values():
+        if request.status == "finished" and request.slot >= 0:
+            raise CommandError(f"r{request.req} has ended and is giving its slot back: let the round end (next)")
     return stop_result(ctx, ctx.debugger.timeline.abandon())
 
 

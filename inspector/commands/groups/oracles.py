@@ -34,18 +34,18 @@ def register(registry: Registry) -> None:
         Arg("prove", "flag", "check that judging left every byte of the engine alone", option=True, default=False),
         aliases=("j",), needs=("model", "request"), example="judge",
         details=(
-            "The round that made the state is done again from the bytes it began from, in the same shapes (must be equal "
-            "bit for bit), token by token, and by its recorded inputs; then everything from scratch. When only the last "
-            "differs the error is older, and the commit point where it began is judged. Kinds: bitwise, rounding, wrong "
-            "position (by how many tokens), stale h, stale conv, wrong owner (whose), zero, transposed, dtype drift, "
+            "The round that made the state is done again from the bytes it began from, in the same shapes (must be "
+            "equal bit for bit), token by token, and by its recorded inputs; then everything from scratch. When only "
+            "the last differs the error is older, and the commit point where it began is judged. Kinds: bitwise, "
+            "rounding, wrong position (by how many tokens), stale h, stale conv, wrong owner (whose), zero, transposed, dtype drift, "
             "nonfinite, partial layers or heads, unknown. Noise floors are measured on the open model."
         ),
     )(_judge)  # fmt: skip
     registry.command(
         "golden", "compare", "recompute a state from its committed tokens and compare, by layer and head",
         Arg("place", "place", "live (default), ring 2, prefix 0, checkpoint, ...", optional=True),
-        Arg("form", "choice", "steps: as the session absorbed them; single: one by one; prefill: in chunks", option=True,
-            default="steps", choices=("steps", "single", "prefill")),
+        Arg("form", "choice", "steps: as the session absorbed them; single: one by one; prefill: in chunks",
+            option=True, default="steps", choices=("steps", "single", "prefill")),
         aliases=("gold",), needs=("model", "request"), example="golden",
         details="steps uses the prefill chunks of the session, so that a healthy exact session is met bit for bit.",
     )(_golden)  # fmt: skip
@@ -56,10 +56,10 @@ def register(registry: Registry) -> None:
         Arg("count", "times", "with every: commit points", optional=True),
         example="oracle every 4",
         details=(
-            "Layer 0 of every settled request is recomputed from its committed ids after each round, rollback and wait, and "
-            "compared; a difference is a finding and stops. auto (the default) lets rounding pass only in sessions that "
-            "verified rows in a batch, strict never, loose always. It is on in live sessions whose layer 0 is recurrent; "
-            "watch oracle is the same as oracle on."
+            "Layer 0 of every settled request is recomputed from its committed ids after each round, rollback and wait, "
+            "and compared; a difference is a finding and stops. auto (the default) lets rounding pass only in sessions "
+            "that verified rows in a batch, strict never, loose always. It is on in live sessions whose layer 0 is "
+            "recurrent; watch oracle is the same as oracle on."
         ),
     )(_oracle)  # fmt: skip
     registry.command(
@@ -127,7 +127,9 @@ def judgement_lines(debugger: Debugger, found: Judgement) -> list[str]:
     view = timeline.view_at(about.seq, about.branch)
     lines = [visible(found.sentence())]
     if found.older:
-        lines.append(f"  the error is older: judged is event {about.seq}, where it began; the rounds after it inherit it")
+        lines.append(
+            f"  the error is older: judged is event {about.seq}, where it began; the rounds after it inherit it"
+        )
     if about.queued:
         lines.append(f"  a copy into {about.place} is queued; judged is its source, {about.sources[0]}")
     for one in found.comparisons:
@@ -149,7 +151,9 @@ def judgement_lines(debugger: Debugger, found: Judgement) -> list[str]:
     if view.faults and not found.right:
         lines.append(f"  switched on: fault {', '.join(view.faults)}")
     if found.inert is not None:
-        lines.append("  the probe is inert: " + ("every byte of the engine is as before" if found.inert else "NO, it is not"))
+        lines.append(
+            "  the probe is inert: " + ("every byte of the engine is as before" if found.inert else "NO, it is not")
+        )
     return lines
 
 
@@ -163,7 +167,9 @@ def _golden(ctx: Context, args: Args) -> Result:
     about = _about(ctx, spec, place, instant)
     found = _bytes_of(ctx, about)
     expected = _golden_of(ctx, about, args["form"])
-    result = compare(ctx, found, expected, layers_of(debugger, spec), parts_of(spec), debugger.settings.tolerance or None)
+    result = compare(
+        ctx, found, expected, layers_of(debugger, spec), parts_of(spec), debugger.settings.tolerance or None
+    )
     report_diff(ctx, result, found, expected)
     _heads(ctx, result)
     if not result.differing:
@@ -173,8 +179,8 @@ def _golden(ctx: Context, args: Args) -> Result:
 
 
 def _say_kind(ctx: Context, about: Subject, form: str) -> None:
-    ctx.say("judge says which kind of difference this is" if form == "steps" else f"golden by {form} differs by rounding "
-            "at least: another order of sums")  # fmt: skip
+    same = "judge says which kind of difference this is"
+    ctx.say(same if form == "steps" else f"golden by {form} differs by rounding at least: another order of sums")
 
 
 def _heads(ctx: Context, result: StateDiff) -> None:
@@ -306,7 +312,8 @@ def _check(ctx: Context) -> Result:
         about = subject(timeline, req)
         (right,) = timeline.compute(FirstLayer(tokens=about.tokens, chunks=about.chunks))
         h, conv = (
-            debugger.tensor(TensorRef(source, 0, part)) for source, part in zip(about.sources, ("h", "conv"), strict=True)
+            debugger.tensor(TensorRef(source, 0, part))
+            for source, part in zip(about.sources, ("h", "conv"), strict=True)
         )
         if h == right.h[0] and conv == right.conv[0]:
             ctx.say(f"{about}: layer 0 is bit-equal to the one computed from its {plural(about.position, 'token')}")
@@ -436,7 +443,11 @@ def _contribution(ctx: Context, args: Args) -> Result:
         (f"L{b.layer:02d}", b.kind, f"{b.inherited:.2e}", f"{b.leaving:.2e}", f"{b.added:+.2e}", f"{b.own:.2e}")
         for b in result.blocks
     ]
-    ctx.say(*table(("layer", "block", "inherited", "leaving", "added", "own"), rows, ("inherited", "leaving", "added", "own")))
+    ctx.say(
+        *table(
+            ("layer", "block", "inherited", "leaving", "added", "own"), rows, ("inherited", "leaving", "added", "own")
+        )
+    )
     for kind in result.kinds:
         ctx.say(
             f"{kind.kind}: {plural(kind.blocks, 'block')}, added {kind.median_added:+.2e} in the median, "

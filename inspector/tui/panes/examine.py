@@ -48,11 +48,12 @@ class ExaminePane(Pane):
     NAME = "examine"
     SUMMARY = "the numbers of one state tensor as a picture, beside a base, with the difference"
     HELP_TEXT = """\
-Three pictures: the values, the base, the difference. Each pixel is the value farthest from zero of what it covers,
-so nothing bad can hide. Values: blue below zero, red above, clipped at three sigma. Difference: log10, from 1e-8 to 10.
+Three pictures: the values, the base, the difference. A pixel is the value farthest from zero of what
+it covers, so that nothing bad can hide.
+Values: blue below zero, red above, clipped at three sigma. Difference: log10, from 1e-8 to 10.
 Magenta is NaN. Without colour: letters are negative, signs positive, denser is larger.
 h j k l, arrows or a click move the cell cursor; its exact values are in the last line.
-u / d go outward and inward (layer, head); + and - change the head; D chooses the base."""
+d and u go inward and outward (layer, head), ( and ) to the previous and next; D chooses the base."""
 
     slab: Slab | None = None
 

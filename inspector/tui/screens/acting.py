@@ -14,7 +14,7 @@ class Acting(ScreenPart):
     # --------------------------------------------------------------------------------------------------- running
 
     def do_pause(self) -> None:
-        if self.view.running:
+        if self.debugger_app.worker.busy:
             self.debugger_app.interrupt()
         else:
             self.debugger_app.run_line("event", key=True)
@@ -70,7 +70,7 @@ class Acting(ScreenPart):
         k = max(1, self.view.view.start.k)
         self.ask(
             "Verify",
-            (f"How many drafts (0 to {k - 1}), or the words or ids to verify, such as  \"the ring\"  or  #12 #7.",
+            (f"How many drafts (0 to {k - 1}), or the words or ids to verify, such as  \"the ring\"  or  ids 12 7.",
              "Enter alone lets the drafter speak. The round then waits for your accept."),
             lambda text: self.debugger_app.verify(text),
             empty=True,

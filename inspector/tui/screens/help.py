@@ -56,9 +56,11 @@ def meaning(action: str, registry: Registry | None) -> str:
         return "go to the bookmark of that name"
     back, name = action.startswith("rev "), action.removeprefix("rev ")
     text = registry.get(name).help if registry is not None else name
+    forth, _, other = text.partition(" (with rev: ")
     if not back:
-        return text.replace(" (with rev: back)", "")
-    return f"back: {text.replace(' on (with rev: back)', '').replace('go ', '')}"
+        return forth
+    other = other.removesuffix(")")
+    return f"back: {forth.removeprefix('go ').removesuffix(' on')}" if other in ("", "back") else f"back: {other}"
 
 
 def command_help(registry: Registry | None) -> list[Line]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.events import Place
+from inspector.tui.panes.events import EventsPane
 from inspector.tui.panes.output import OutputPane
 from inspector.tui.screens.choices import diff_choices
 from inspector.tui.screens.dialogs import ChoiceDialog
@@ -24,7 +25,8 @@ class Looking(ScreenPart):
         elif target[0] == "stop":
             self.debugger_app.run_line(f"delete {str(target[1])[1:]}", key=True)
         elif target[0] == "event":
-            self.debugger_app.run_line(f"break @{target[1]}", key=True)
+            kinds = {row.seq: row.kind for row in (*self.view.events, *self.query_one(EventsPane).window)}
+            self.debugger_app.run_line(f"break {kinds.get(int(str(target[1])), f'@{target[1]}')}", key=True)
         elif target[0] == "token":
             self.debugger_app.run_line(f"break pos {target[1]}", key=True)
         else:
@@ -98,7 +100,7 @@ class Looking(ScreenPart):
     def do_zoom(self) -> None:
         self.zoomed = not self.zoomed
         self.place_panes()
-        self.debugger_app.looked_at(self.visible_panes())
+        self.call_after_refresh(self._arranged)
 
     def do_layout(self) -> None:
         from inspector.tui.screens.main import LAYOUTS

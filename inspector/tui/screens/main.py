@@ -210,12 +210,13 @@ class MainScreen(Actions, Screen[None]):
             self.zoomed = True
         self.place_panes()
         pane.focus()
-        self.debugger_app.looked_at(self.visible_panes())
+        self.call_after_refresh(self._arranged)
 
     def visible_panes(self) -> frozenset[str]:
         """Names of the panes that can be seen now."""
+        board = self.query_one("#board").display
         return frozenset(
-            name for name in PANES.values() if (pane := self.query_one(f"#{name}")).display and pane.size.height > 2
+            name for name in PANES.values() if self.query_one(f"#{name}").display and (board or name == "tokens")
         )
 
     @property

@@ -1,0 +1,1 @@
+"""The museum: each fault of the gallery as a small session with its story, made from a script of commands."""
