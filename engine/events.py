@@ -889,7 +889,7 @@ class Rerun(Computation):
     (one by one), rows (all at once, as a batched verify), prefill (as one chunk), replay (the recorded inputs of the
     last verify again; replay mode only). One :class:`StateData` after each token; prefill gives only the last.
     ``empty``: begin from an all-zero state instead of the one at ``place``. ``twice``: absorb the first token one more
-    time before, at the same position."""
+    time before, at the same position. ``conv_from``: take conv from that place instead."""
 
     kind: ClassVar[str] = "rerun"
     req: int = -1
@@ -899,6 +899,7 @@ class Rerun(Computation):
     form: str = "steps"
     empty: bool = False
     twice: bool = False
+    conv_from: Place | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

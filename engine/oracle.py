@@ -159,7 +159,8 @@ class Oracle:
             scratch.reset()
         else:
             view.h.copy_(source.h)
-            view.conv.copy_(source.conv)
+            other = source if asked.conv_from is None else rt.memory.places.view(asked.conv_from)
+            view.conv.copy_(other.conv)
         for layer in range(rt.kv.layers):
             if asked.position:
                 k, v = request.seq.table.read(layer, asked.position)

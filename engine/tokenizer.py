@@ -51,7 +51,11 @@ class Tokenizer:
         return () if number is None else (number,)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of ``text``; special tokens written out in it become their ids, none are added."""
+        """Token ids of ``text``; special tokens written out in it become their ids, none are added.
+
+        Raises UserError for text that is no Unicode, such as an argument with bytes that are not UTF-8."""
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise UserError("the text holds bytes that are not UTF-8; it has to be text in that encoding.")
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -111,8 +111,10 @@ def _user_errors() -> tuple[type[Exception], ...]:
 
 
 def _complain(text: str) -> None:
+    from inspector.text import visible
+
     sys.stdout.flush()
-    sys.stderr.write(f"metrale-inspect: {' '.join(text.split())}\n")
+    sys.stderr.write(f"metrale-inspect: {visible(' '.join(text.split()))}\n")
 
 
 APP_OPTIONS: dict[str, Any] = {
@@ -161,6 +163,10 @@ def _version(on: bool) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    if sys.stdout is None:  # closed by whoever called
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     build_app()(prog_name="metrale-inspect")
 
 

@@ -95,19 +95,19 @@ def play(debugger: Debugger, texts: list[tuple[str, str]], echo: bool = False, k
     """Run scripts in order, answers to standard output. Exit status: 0; 1 a check failed, or an invariant broke that
     no assertion expected; 2 a command could not be carried out (its file and line go to standard error); 3 the open
     file is damaged."""
-    from inspector.text import plural
+    from inspector.text import plural, visible
 
     status, known = 0, debugger.all_findings()
     for name, text in texts:
         lines = iter(debugger.source(text, name, keep_going=keep_going))
         for number, command, result in lines:
             if echo:
-                sys.stdout.write(f"> {command}\n")
+                sys.stdout.write(f"> {visible(command)}\n")
             sys.stdout.write("".join(f"{line}\n" for line in result.lines if line != result.error))
             sys.stdout.flush()
             if result.ok:
                 continue
-            remark(f"{name}:{number}: {command}: {result.error or 'failed'}")
+            remark(f"{visible(name)}:{number}: {visible(command)}: {result.error or 'failed'}")
             if result.damaged:
                 return 3
             if result.status != "failed":

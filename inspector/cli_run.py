@@ -105,14 +105,15 @@ def _record(
             stop = timeline.resume() if timeline.paused else timeline.perform(RunRound())
         if stop.reason in ("refused", "error"):
             raise ValueError(stop.text)
-        events, found = timeline.last, len(timeline.findings())
-        if timeline.trouble:
-            remark(timeline.trouble)
+        events, found, trouble = timeline.last, len(timeline.findings()), timeline.trouble
     finally:
         begun = timeline.last > 1
         debugger.close()
         if not begun:  # refused: a session without a request is of no use
             file.unlink(missing_ok=True)
+    if trouble:
+        remark(f"metrale-inspect: {trouble} The model went on to event {events}; the file ends earlier.")
+        raise typer.Exit(1)
     remark(f"{file}: {plural(events, 'event')}, {plural(found, 'finding')}, {byte_size(file.stat().st_size)}")
     if found:
         raise typer.Exit(1)

@@ -54,10 +54,10 @@ class Store(StoreReader):
         Raises:
             SessionError: nothing was written.
         """
-        digests = self.level != "events"
+        digests, chained, rows = self.level != "events", b"", list[tuple[object, ...]]()
         with self.transaction():
             if events:
-                chained, rows = self.chain_before(branch, events[0].seq), []
+                chained = self._chain_tail(branch, events[0].seq)
                 for event in events:
                     payload = canonical(event, digests)
                     chained = chain(chained, payload)
@@ -76,6 +76,14 @@ class Store(StoreReader):
                 )
             for seq, src, dst in moved:
                 self._move_tensors(branch, seq, src, dst)
+
+        if events:
+            self._tails[branch] = events[-1].seq, chained
+
+    def _chain_tail(self, branch: int, seq: int) -> bytes:
+        """Chained digest before event ``seq``; of what was just written it is known without a query."""
+        tail = self._tails.get(branch)
+        return tail[1] if tail is not None and tail[0] == seq - 1 else self.chain_before(branch, seq)
 
     def _put_action(self, action: ActionRow) -> None:
         fields = (
@@ -194,7 +202,11 @@ class Store(StoreReader):
         part = target.with_name(target.name + ".part")
         part.unlink(missing_ok=True)
         try:
-            self.rows("", "VACUUM INTO ?", str(part))
+            try:
+                self.connection.execute("VACUUM INTO ?", (str(part),))
+            except sqlite3.OperationalError as error:
+                raise SessionError(target, f"no way to write it ({error})", "room for a copy", "Free some space, or "
+                                   "choose another place.") from error  # fmt: skip
             with Store(part, "a", timeout=self._timeout) as copy:
                 copy.set_meta("closed", "1")
             part.replace(target)

@@ -61,6 +61,7 @@ class StoreFile:
         self._lock: int | None = None
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._connection: sqlite3.Connection | None = None
+        self._tails: dict[int, tuple[int, bytes]] = {}  # last event written to each branch, its chained digest
         created = mode in ("x", "w")
         if created:
             self._make_room(mode)
@@ -236,6 +237,9 @@ class StoreFile:
             if "full" in text:
                 remedy = "Free some space; recording can go on with what is still in memory."
                 raise SessionError(self.path, "no space left", "room to write", remedy) from error
+            if "disk I/O" in text:
+                remedy = "Look at the disk, and at limits on the size of files; acknowledged rounds are whole."
+                raise SessionError(self.path, "an input/output error", "to read and write here", remedy) from error
             raise SessionError(
                 self.path, f"a file that cannot be used ({text})", "to open it", schema.REMEDY
             ) from error

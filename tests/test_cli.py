@@ -401,3 +401,13 @@ def test_a_recording_without_its_branches_is_damaged(cli: Cli, tmp_path: Path) -
         database.execute("DELETE FROM branch")
     status, _, err = cli("check", file)
     assert status == 3 and "damaged content (branch 0" in err
+
+
+def test_a_prompt_that_is_no_text_is_refused(cli: Cli) -> None:
+    status, _, err = cli("run", "--prompt", "\udcff", "--device", "cpu")
+    assert status == 3 and "not UTF-8" in err and err.count("\n") == 1
+
+
+def test_errors_quote_names_without_control_characters(cli: Cli) -> None:
+    status, _, err = cli("check", "no\x1b[31msuch")
+    assert status == 3 and "no\\e[31msuch" in err and "\x1b" not in err

@@ -698,3 +698,13 @@ def test_a_round_that_ends_its_request_is_not_abandoned(debugger: Debugger) -> N
     fails(debugger, "abandon", "giving its slot back")
     do(debugger, "next")
     assert debugger.current().slot == -1
+
+
+@pytest.mark.parametrize("line", ["help {}", 'print "{}"', "record {}/no/such", "break if '{}'", "{}", "echo {}"])
+@pytest.mark.parametrize("hostile", ["\x1b[31m", "\x9b2J", "\u202e", "\ud800"])
+def test_what_is_quoted_back_holds_no_control_characters(debugger: Debugger, line: str, hostile: str) -> None:
+    result = debugger.execute(line.format(hostile))
+    assert result.lines
+    for shown in (*result.lines, result.error):
+        assert hostile[0] not in shown
+        shown.encode()

@@ -137,7 +137,7 @@ BENCHES: dict[str, Callable[[], list[tuple[str, float, str]]]] = {
 def main(names: list[str]) -> None:
     for name in names or list(BENCHES):
         for what, seconds, bound in BENCHES[name]():
-            print(f"{name:10} {what:40} {seconds:8.3f} s   bound {bound}")
+            print(f"{name:10} {what:40} {seconds:10.5f} s   bound {bound}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inspector.commands.arguments import bind
@@ -20,7 +21,7 @@ from inspector.commands.parser import Words, strip_comment
 from inspector.commands.registry import Command, Context, Registry, Result
 from inspector.commands.settings import Settings
 from inspector.commands.stops import Hit, StopTable
-from inspector.text import plural
+from inspector.text import plural, visible
 from sessions.errors import Cancelled, DamagedError, DivergedError
 from sessions.finding import Finding
 
@@ -41,6 +42,12 @@ TROUBLES = (
     Cancelled,
 )
 SOURCE_DEPTH = 8
+
+
+def _shown(result: Result) -> Result:
+    """The last guard before a terminal: whatever was quoted, no control character leaves as itself."""
+    lines = tuple("\n".join(map(visible, line.split("\n"))) for line in result.lines)
+    return result if lines == result.lines else replace(result, lines=lines, error=visible(result.error))
 
 
 class Debugger(Stopping):
@@ -83,7 +90,7 @@ class Debugger(Stopping):
             self._note_command(typed)
         self._depth += 1
         try:
-            result = self._execute(typed)
+            result = _shown(self._execute(typed))
         finally:
             self._depth -= 1
         self.transcript.append((typed, result))

@@ -62,7 +62,9 @@ def _points(timeline: Timeline, about: Subject) -> list[int]:
     low = timeline.first
     while low <= about.seq:
         for event in timeline.events(low, min(low + 255, about.seq), about.branch):
-            if event.req != about.req or event.kind not in POINTS or (event.kind == "round" and begun):
+            # whoever waits for the secondary stream, everybody's copies have landed
+            mine = event.req == about.req or (event.kind == "sync" and begun)
+            if not mine or event.kind not in POINTS or (event.kind == "round" and begun):
                 continue
             begun = begun or event.kind == "round"
             view = timeline.view_at(event.seq, about.branch)

@@ -88,6 +88,8 @@ def _round(timeline: Timeline, about: Subject, request: RequestFact) -> Made | N
     before = saved.seq if saved is not None else first.seq - 1
     fed = (rows[0].token, *state.drafts) if state.drafts else tuple(row.token for row in rows)
     count = state.accepted or len(rows)
+    if state.open and state.base >= 0 and 0 <= about.position - state.base <= len(fed):
+        count = about.position - state.base
     mode = timeline.view_at(before, about.branch).start.verify_mode
     told = next((e.mode for e in events if e.kind == "verify"), mode)  # type: ignore[attr-defined]
     if told == "batched":

@@ -90,6 +90,9 @@ def subject(timeline: Timeline, req: int, seq: int | None = None, branch: int | 
         raise NotAvailable(f"r{req} has no slot at event {seq}, so it has no live state")
     line = line_of(view, lambda at: timeline.view_at(at, branch), request)
     position = right_position(request)
+    again = _run_again(timeline, request, seq, branch)
+    if again is not None:
+        position = request.round.base + again
     tokens = line[:position]
     if len(tokens) < position or any(token < 0 for token in tokens):
         raise NotAvailable(f"the tokens of r{req} are not all known: nothing can be recomputed from them")
@@ -97,6 +100,23 @@ def subject(timeline: Timeline, req: int, seq: int | None = None, branch: int | 
     future = request.rejected or line[position:]
     chunks = tuple(span for span in request.chunks if span[1] <= position)
     return Subject(branch, seq, req, place, tokens, chunks, _sources(view, place), future)
+
+
+def _run_again(timeline: Timeline, request: RequestFact, seq: int, branch: int) -> int | None:
+    """Replay mode, between the commit and the end of the round: rows run again so far on the checkpoint that came back;
+    None when that is not what is going on."""
+    state = request.round
+    if timeline.start.rollback_mode != "replay" or not state.open or not 0 < state.accepted < state.k:
+        return None
+    count: int | None = None
+    for event in timeline.events(state.first, seq, branch):
+        if event.req != request.req:
+            continue
+        if event.kind == "commit" and event.replayed:  # type: ignore[attr-defined]
+            count = 0
+        elif count is not None and event.kind == "replay_row" and event.place.kind == "live":  # type: ignore[attr-defined]
+            count += 1
+    return count
 
 
 def _sources(view: LedgerView, place: Place) -> tuple[Place, Place]:

@@ -48,7 +48,7 @@ def _digest(tensor: object) -> str:
 def of_rows(before: States, rows: tuple[StateData, ...], made: Made) -> dict[str, Candidate]:
     """The states before the round and after each of its rows."""
     total = len(rows)
-    found = {"the state before the round": Candidate(before, -made.count)}
+    found = {"the state before the round": Candidate(before, -made.count)} if made.count else {}
     for number, row in enumerate(rows, 1):
         if number != made.count:
             found[f"the state after {number} of {total} rows"] = Candidate(states_of(row), number - made.count)
@@ -60,15 +60,17 @@ def seen_before(timeline: Timeline, about: Subject, found: States) -> dict[str, 
     wanted = digests_of(found)
     result: dict[str, Candidate] = {}
     known: set[tuple[int, int | None, bool, bool]] = set()
+    fact = timeline.view_at(about.seq, about.branch).states.get(about.place)
+    itself = (fact.h_writer, fact.conv_writer) if fact is not None else ()
     for seen in _written(timeline, about):
-        if len(seen.digests) != len(wanted):
+        if len(seen.digests) != len(wanted) or seen.seq in itself:
             continue
         h = _all_equal(seen.digests, wanted, 0)
         conv = _all_equal(seen.digests, wanted, 1)
         own = seen.owner in (about.req, -1)
         tokens = seen.position - about.position if own and seen.position is not None else None
         key = (seen.owner, seen.position, h, conv)
-        if not (h or conv) or key in known or (own and tokens == 0):
+        if not (h or conv) or key in known or (own and not tokens):
             continue
         known.add(key)
         states = {n: _kept(found[n], h, conv) for n in found}
@@ -141,10 +143,38 @@ def other_forwards(timeline: Timeline, about: Subject, made: Made) -> dict[str, 
         owner = "" if own else f"r{fact.h_owner}"
         plans.append((f"going on from {fact.place}", replace(base, place=fact.place), tokens, owner))
     found: dict[str, Candidate] = {}
+    if made.mode == "verify" and timeline.start.rollback_mode == "replay":
+        found |= _half_replays(timeline, about, made)
     for label, rerun, tokens, owner in plans:
         try:
             states = timeline.compute(rerun, made.before, about.branch)
         except NotAvailable:
             continue
         found[label] = Candidate(states_of(states[-1]), tokens, owner)
+    return found
+
+
+H_LEFT, CONV_LEFT = "h left as it was", "conv left as it was"
+
+
+def _half_replays(timeline: Timeline, about: Subject, made: Made) -> dict[str, Candidate]:
+    """Replay mode: the recorded rows run again on a state of which only one part came back from the checkpoint."""
+    events = timeline.events(made.before, about.seq, about.branch)
+    rows = next((e.seq for e in events if e.kind == "verify" and e.req == about.req), 0)
+    if not rows or made.place is None or made.count >= len(made.fed):
+        return {}
+    saved = replace(made.place, kind="checkpoint")
+    base = Rerun(req=about.req, position=made.base, tokens=made.fed[: made.count], form="replay", place=saved)
+    plans = (
+        (f"the rows run again with {H_LEFT}", replace(base, place=made.place, conv_from=saved)),
+        (f"the rows run again with {CONV_LEFT}", replace(base, conv_from=made.place)),
+        ("the rows run again on top of themselves", replace(base, place=made.place)),
+    )
+    found: dict[str, Candidate] = {}
+    for label, rerun in plans:
+        try:
+            states = timeline.compute(rerun, rows, about.branch)
+        except NotAvailable:
+            continue
+        found[label] = Candidate(states_of(states[-1]), len(made.fed) - made.count)
     return found

@@ -24,7 +24,7 @@ from inspector.judging.floor import Floors, measure
 from inspector.judging.origin import origin
 from inspector.judging.rounds import Made, made
 from inspector.judging.states import Subject, equal, read, snapshot, states_of, subject
-from inspector.judging.suspects import of_rows, other_forwards, seen_before
+from inspector.judging.suspects import CONV_LEFT, H_LEFT, of_rows, other_forwards, seen_before
 from inspector.judging.windows import decode_place
 from sessions.errors import DivergedError, NotAvailable
 from sessions.finding import Finding
@@ -200,21 +200,21 @@ class Judge:
             return None
         if how.form == "prefill":
             right = states_of(rows[-1])
-        elif 0 < how.count <= len(rows):
-            right = states_of(rows[how.count - 1])
+        elif 0 <= how.count <= len(rows):
+            right = states_of(rows[how.count - 1]) if how.count else before
         else:
             return None
         name = "its round done again from the state it began with"
         suspects = of_rows(before, rows if how.form != "prefill" else (), how)
         verdict = self._classify(about, found, right, suspects, how)
         comparisons = [Comparison(name, verdict)]
-        if how.form == "rows":
+        if how.form == "rows" and how.count:
             singles = timeline.compute(
                 replace(rerun, form="steps", tokens=how.fed[: how.count]), how.before, about.branch
             )
             single = classify(found, states_of(singles[-1]), suspects, self.floors.states)
             comparisons.append(Comparison("its round done again token by token", single))
-        if timeline.start.rollback_mode == "replay" and how.mode == "verify" and how.count < len(how.fed):
+        if timeline.start.rollback_mode == "replay" and how.mode == "verify" and 0 < how.count < len(how.fed):
             comparisons += self._replayed(about, found, rerun, how)
         flips = () if how.form == "prefill" else self._flips(rows, how)
         return self._finished(about, verdict, tuple(comparisons), how, flips)
@@ -257,7 +257,11 @@ class Judge:
         if _explained(verdict) or how is None:
             return verdict
         known |= other_forwards(self.timeline, about, how)
-        return classify(found, right, known, floor)
+        verdict = classify(found, right, known, floor)
+        for left, kind in ((H_LEFT, "stale_h"), (CONV_LEFT, "stale_conv")):
+            if verdict.match.endswith(left):
+                verdict = replace(verdict, kind=kind, parts=kind.removeprefix("stale_"))
+        return verdict
 
     def _flips(self, rows: tuple[StateData, ...], how: Made) -> tuple[Flip, ...]:
         """Picks of the round that its own states, computed again, would not have made."""

@@ -57,7 +57,7 @@ KINDS: dict[str, frozenset[str]] = {
     "other-sessions-state": OTHER,
     "silent-refusal": RIGHT,
     "missing-stream-wait": POSITION,
-    "snapshot-before-producer": POSITION,
+    "snapshot-before-producer": POSITION | frozenset(("zero",)),
     "chunk-drops-history": frozenset(("wrong_position", "stale_h")),  # shorter than it should be; which row is open
     "verify-drops-history": frozenset(("wrong_position", "stale_h")),
     "decode-by-prefill": frozenset(("rounding",)),

@@ -8,6 +8,7 @@ is also when frames of a running engine are made and when the speed limit is kep
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import queue
 import threading
@@ -168,6 +169,8 @@ class Worker:
         self.framer = Framer(debugger)
         self.tensors = TensorJobs(debugger)
         self.debugger = debugger
+        # what is loaded stays: without this each full collection walks the model's objects, a pause of many frames
+        gc.freeze()
         self._send(Opened())
         if debugger.timeline.source != "live":
             self.framer.stop = "opened at its end: S I N go back, [ ] scrub events, { } marks, c and C run to stops"

@@ -1,0 +1,126 @@
+"""Trials of the gallery: what is measured, what counts as explained, and the commands that show it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from engine_helpers import loaded, make_engine, run
+from typer.testing import CliRunner
+
+from engine.events import NewRequest, RunRound, SetFault
+from engine.faults import all_faults
+from inspector.analysis.kinds import Verdict
+from inspector.cli import build_app
+from inspector.cli_faults import report
+from inspector.trials.expected import KINDS, right
+from inspector.trials.explained import applies, explain, unexplained
+from inspector.trials.trial import Outcome, engines, run_trial
+
+CLOCK = iter(range(10**9)).__next__
+
+
+def trial(fault: str = "", **settings: str) -> Outcome:
+    outcome = run_trial(engines(loaded("float32"), dtype="float32", **settings), fault, clock=lambda: float(CLOCK()))
+    outcome.settings = settings
+    return outcome
+
+
+def test_every_fault_has_an_expected_verdict() -> None:
+    assert set(KINDS) == {spec.name for spec in all_faults()}
+
+
+def test_the_healthy_run_has_no_finding() -> None:
+    outcome = trial()
+    assert (outcome.how, outcome.findings) == ("healthy", 0) and outcome.rounds > 60
+    assert not unexplained(outcome)
+
+
+def test_a_told_fault_is_caught_at_once_with_a_stopwatch() -> None:
+    outcome = trial("conv-omitted")
+    assert (outcome.how, outcome.detector, outcome.tokens) == ("at once", "positions-agree", 0)
+    assert 0 < outcome.events < 10 and outcome.seconds > 0 and outcome.judging > 0
+    assert outcome.verdict == "stale conv" and outcome.verdict_right and not unexplained(outcome)
+
+
+def test_a_silent_fault_is_caught_by_the_oracle() -> None:
+    outcome = trial("reads-checkpoint")
+    assert (outcome.how, outcome.detector) == ("at once", "layer0-oracle") and outcome.verdict_right
+
+
+def test_a_fault_that_cannot_act_is_not_a_miss() -> None:
+    outcome = trial("wrong-step-index", rollback="replay")
+    assert outcome.how == "idle" and not applies(outcome) and "step planes" in explain(outcome)
+    assert not unexplained(outcome)
+
+
+def test_a_miss_that_nothing_explains_is_reported() -> None:
+    healthy, missed = Outcome("", "healthy", findings=0), Outcome("conv-omitted", "missed")
+    assert unexplained(missed) and not unexplained(healthy) and unexplained(Outcome("", "healthy", findings=1))
+    assert any(line.startswith("NOT EXPLAINED: conv-omitted") for line in report([healthy, missed]))
+    rounding = Outcome("decode-by-prefill", "missed", settings={"verify": "batched"})
+    assert not unexplained(rounding) and any("rounding only" in line for line in report([healthy, rounding]))
+
+
+def test_a_wrong_verdict_is_wrong() -> None:
+    assert right("conv-omitted", Verdict("stale_conv", "", tokens=2))
+    assert not right("conv-omitted", Verdict("stale_conv", "", tokens=-2))
+    assert not right("conv-omitted", Verdict("stale_h", "", tokens=2))
+    assert right("slot-leak", None) and not right("conv-omitted", None)
+
+
+def test_acts_are_counted_only_when_something_changed() -> None:
+    engine = make_engine(rollback="snapshot")
+    run(engine, SetFault(name="commit-skipped"))
+    run(engine, NewRequest(prompt=tuple(range(100, 120)), ignore_eos=True))
+    while not engine.rt.requests[1].output_len:
+        run(engine, RunRound())
+    run(engine, RunRound(accept=4))
+    assert engine.rt.acted["commit-skipped"] == []
+    events = run(engine, RunRound(accept=1))
+    (act,) = engine.rt.acted["commit-skipped"]
+    assert events[0].seq < act < events[-1].seq
+
+
+def test_what_a_fault_remembers_travels_with_an_image() -> None:
+    engine = make_engine()
+    run(engine, SetFault(name="accepted-of-previous-step"))
+    run(engine, NewRequest(prompt=tuple(range(100, 120)), ignore_eos=True))
+    while not engine.rt.requests[1].output_len:
+        run(engine, RunRound())
+    run(engine, RunRound(accept=4))
+    image = engine.save()
+    after = run(engine, RunRound(accept=2))
+    other = make_engine()
+    other.load(image)
+    assert run(other, RunRound(accept=2)) == after
+
+
+def test_the_command_lists_runs_and_reports() -> None:
+    runner = CliRunner()
+    app = build_app()
+    listed = runner.invoke(app, ["faults"])
+    assert listed.exit_code == 0 and "F15" in listed.stdout and "conv-omitted" in listed.stdout
+    ran = runner.invoke(app, ["faults", "conv-omitted"])
+    assert ran.exit_code == 0 and "1 of 1 caught at once, 1 of 1 verdicts right" in ran.stdout
+    assert "0 findings" in ran.stdout
+    lines = runner.invoke(app, ["faults", "F15", "--json"]).stdout.splitlines()
+    data = [json.loads(line) for line in lines]
+    assert [one["fault"] for one in data] == ["healthy", "pre-norm-mtp", "mtp-stale-hidden"]
+    assert data[1]["detector"] == "drafter-input" and data[1]["seconds_to_verdict"] >= 0
+    assert runner.invoke(app, ["faults", "bogus"]).exit_code == 2
+
+
+def test_the_museum_command_lists_and_checks() -> None:
+    runner = CliRunner()
+    listed = runner.invoke(build_app(), ["museum"])
+    assert listed.exit_code == 0 and "Conv was left behind" in listed.stdout
+    checked = runner.invoke(build_app(), ["museum", "conv-omitted", "--check"])
+    assert checked.exit_code == 0 and checked.stdout.startswith("ok")
+    assert runner.invoke(build_app(), ["museum", "conv-omitted"]).exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["pending-twice", "verify-drops-history"])
+def test_replay_heals_layer_zero_and_the_explanation_says_so(name: str) -> None:
+    outcome = Outcome(name, "late", tokens=3, verdict_right=True, settings={"rollback": "replay"})
+    assert "heals" in explain(outcome) and applies(outcome) and not unexplained(outcome)

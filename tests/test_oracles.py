@@ -1,0 +1,272 @@
+"""Golden, the layer-0 oracle, the conv decoder and the twin on a live timeline."""
+
+from __future__ import annotations
+
+import pytest
+from engine_helpers import unnumbered
+from judging_helpers import PROMPT, begin, broken, debug, open_timeline, rounds
+
+from engine.events import (
+    FreeRequest,
+    Golden,
+    NewRequest,
+    Place,
+    Rerun,
+    Residuals,
+    RollBack,
+    RunRound,
+    SetFault,
+    SetOption,
+    SyncSecondary,
+    TensorRef,
+)
+from inspector.judging.floor import measure, measure_first
+from inspector.judging.layer0 import NAME, LayerZero
+from inspector.judging.states import equal, read, states_of, subject
+from inspector.judging.twin import Twin
+from inspector.judging.windows import decode_place
+from sessions.errors import NotAvailable
+from sessions.timeline import Timeline
+
+
+def names(timeline: Timeline) -> set[str]:
+    return {finding.name for finding in timeline.findings()}
+
+
+def golden_is_live(timeline: Timeline, req: int) -> bool:
+    about = subject(timeline, req)
+    (golden,) = timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks))
+    return equal(read(timeline, about.sources, about.seq, about.branch), states_of(golden))
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "replay"])
+def test_golden_with_the_chunks_of_the_ledger_meets_live_after_hits_forks_and_rollbacks(mode: str) -> None:
+    timeline = open_timeline(rollback=mode)
+    req = begin(timeline)
+    rounds(timeline, req, None, 2, 1, None)
+    assert golden_is_live(timeline, req)
+    second = begin(timeline, (*PROMPT, 5, 6))
+    assert timeline.view.counters["tokens.skipped"] > 0
+    assert timeline.view.requests[second].chunks[0] == (0, 16)
+    assert golden_is_live(timeline, second)
+    rounds(timeline, second, None, 2)
+    assert golden_is_live(timeline, second)
+    entries = timeline.view.requests[req].ring.entries
+    if entries:
+        timeline.perform(RollBack(req=req, to="length", value=entries[0].token_position))
+        assert golden_is_live(timeline, req)
+
+
+def test_between_accept_and_landing_the_source_of_the_queued_copy_is_the_state() -> None:
+    timeline = open_timeline()
+    req = begin(timeline)
+    rounds(timeline, req, 2)
+    about = subject(timeline, req)
+    assert about.queued and about.sources[0].kind == "step"
+    assert golden_is_live(timeline, req)
+
+
+@pytest.mark.parametrize("settings", [{}, {"rollback": "replay"}, {"verify": "batched"}, {"dtype": "bfloat16"}])
+def test_the_layer_zero_oracle_is_quiet_on_a_healthy_engine(settings: dict[str, str]) -> None:
+    timeline = open_timeline(**settings)
+    first, second = begin(timeline), begin(timeline, (*PROMPT[:20], 9))
+    for accept in (None, 2, 1, None, 3):
+        rounds(timeline, first, accept)
+        rounds(timeline, second, accept)
+    timeline.perform(FreeRequest(req=first))
+    begin(timeline, (4, 5, 6))
+    assert timeline.findings() == []
+    assert isinstance(timeline.oracle, LayerZero) and timeline.oracle.compared > 10
+
+
+@pytest.mark.parametrize("name", ["pending-twice", "reads-checkpoint", "chunk-drops-history"])
+def test_the_layer_zero_oracle_finds_what_no_fact_shows(name: str) -> None:
+    timeline = open_timeline()
+    req = begin(timeline)
+    rounds(timeline, req, 3)
+    timeline.perform(SetFault(name=name))
+    rounds(timeline, req, None, drafts=())
+    begin(timeline, tuple(range(700, 740)))
+    assert names(timeline) == {NAME}
+    quiet = open_timeline(oracle=False)
+    req = begin(quiet)
+    rounds(quiet, req, 3)
+    quiet.perform(SetFault(name=name))
+    rounds(quiet, req, None, drafts=())
+    assert quiet.findings() == []
+
+
+def test_its_finding_names_the_tokens_in_the_window() -> None:
+    timeline, _ = broken("commit-lost")
+    found = next(finding for finding in timeline.findings() if finding.name == NAME)
+    assert "2 tokens ahead" in found.text and found.where == "live:0" and found.req == 1
+
+
+def test_it_stops_a_run_and_can_be_switched_off() -> None:
+    timeline = open_timeline()
+    begin(timeline)
+    timeline.perform(SetFault(name="pending-twice"))
+    stop = timeline.run(None, limit=200)
+    assert stop.reason == "finding" and stop.finding is not None and stop.finding.name == NAME
+    run = debug(timeline)
+    assert timeline.checker is not None
+    timeline.checker.switch(NAME, False)
+    before = len(timeline.findings())
+    timeline.perform(RunRound())
+    assert len(timeline.findings()) == before
+    timeline.checker.switch(NAME, True)
+    assert "off" in run("oracle off")[0]
+    timeline.perform(RunRound())
+    assert len(timeline.findings()) == before
+    assert "every 3" in run("oracle every 3")[0]
+
+
+def test_rounding_is_a_finding_in_an_exact_session_only() -> None:
+    for settings, expected in (({}, {NAME}), ({"verify": "batched"}, set())):
+        timeline = open_timeline(**settings)
+        req = begin(timeline)
+        timeline.perform(SetFault(name="decode-by-prefill"))
+        rounds(timeline, req, *([None] * 3), drafts=())
+        if settings:
+            rounds(timeline, req, None)
+            rounds(timeline, req, *([None] * 2), drafts=())
+        assert names(timeline) == expected
+    assert "rounding passes" in debug(timeline)("oracle loose")[0]
+
+
+def test_once_rows_were_verified_in_a_batch_rounding_passes() -> None:
+    timeline = open_timeline()
+    req = begin(timeline)
+    oracle = timeline.oracle
+    assert isinstance(oracle, LayerZero) and oracle.wants_bits(timeline.view)
+    timeline.perform(SetOption(name="verify", value="batched"))
+    rounds(timeline, req, None)
+    assert timeline.view.counters["verifies.batched"] == 1 and not oracle.wants_bits(timeline.view)
+    timeline.perform(SetOption(name="verify", value="exact"))
+    rounds(timeline, req, 2, None)
+    assert timeline.findings() == []
+
+
+def test_the_oracle_leaves_no_trace_in_the_session() -> None:
+    runs = []
+    for oracle in (True, False):
+        timeline = open_timeline(oracle=oracle)
+        req = begin(timeline)
+        rounds(timeline, req, None, 2, 1)
+        runs.append((unnumbered(timeline.events(1, timeline.last)), timeline.image_digest()))
+    assert runs[0] == runs[1]
+
+
+def test_noise_floors_are_measured_and_small_in_fp32() -> None:
+    timeline = open_timeline()
+    floors = measure(timeline.compute, timeline.start)
+    assert floors.states.measured and 0 < floors.states.limit(0, "h") < 1e-4
+    assert floors.logits < 1e-3
+    low = open_timeline(dtype="bfloat16")
+    wide = measure_first(low.compute, low.start)
+    assert wide.limit(0, "h") >= 2.0**-8 > floors.first.limit(0, "h")
+
+
+def test_the_conv_decoder_reads_right_and_wrong_windows() -> None:
+    timeline = open_timeline()
+    req = begin(timeline)
+    rounds(timeline, req, None)
+    timeline.perform(SyncSecondary())
+    about = subject(timeline, req)
+    decoded = decode_place(timeline, about)
+    assert decoded.reading.right and decoded.reading.ids == about.tokens[-4:] and decoded.ratio > 1000
+    wrong, req = broken("conv-omitted")
+    decoded = decode_place(wrong, subject(wrong, req))
+    assert decoded.reading.tokens == 2
+    assert decoded.reading.strange == wrong.view.requests[req].rejected[:2]
+
+
+def test_the_twin_agrees_with_a_healthy_request_and_parts_from_a_broken_one() -> None:
+    timeline = open_timeline()
+    req = begin(timeline)
+    rounds(timeline, req, None, None)
+    result = Twin(timeline, req).compare(timeline.view.requests[req], timeline.now, timeline.branch)
+    assert result.same and result.states == "equal" and result.tokens == timeline.view.requests[req].outputs
+    wrong, req = broken("commit-lost", (2, None, None, None))
+    result = Twin(wrong, req).compare(wrong.view.requests[req], wrong.now, wrong.branch)
+    assert not result.same
+
+
+def test_a_twin_needs_a_second_engine() -> None:
+    timeline = Timeline.live(open_timeline()._tensors.edge.machine.engine)  # type: ignore[union-attr]
+    with pytest.raises(NotAvailable, match="second engine"):
+        timeline.second_engine()
+
+
+def test_reruns_by_replay_by_prefill_twice_and_from_nothing() -> None:
+    timeline = open_timeline(rollback="replay")
+    req = begin(timeline)
+    rounds(timeline, req, 2)
+    events = timeline.events(1, timeline.now)
+    verify = next(event for event in reversed(events) if event.kind == "verify")
+    saved = next(event for event in reversed(events) if event.kind == "checkpoint")
+    fed = verify.tokens[:2]  # type: ignore[attr-defined]
+    base = Rerun(req=req, place=Place("checkpoint", 0), position=saved.position, tokens=fed)  # type: ignore[attr-defined]
+    steps = timeline.compute(base, saved.seq)
+    replayed = timeline.compute(Rerun(**{**fields(base), "form": "replay"}), verify.seq)
+    assert [equal(states_of(a), states_of(b)) for a, b in zip(steps, replayed, strict=True)] == [True, True]
+    for change in ({"form": "prefill"}, {"twice": True}, {"empty": True}):
+        other = timeline.compute(Rerun(**{**fields(base), **change}), saved.seq)
+        assert not equal(states_of(other[-1]), states_of(steps[-1]))
+
+
+def fields(asked: Rerun) -> dict[str, object]:
+    return {name: getattr(asked, name) for name in ("req", "place", "position", "tokens", "form", "empty", "twice")}
+
+
+def test_residuals_of_one_token_end_in_the_same_stream_whichever_way_it_came() -> None:
+    timeline = open_timeline()
+    req = begin(timeline)
+    rounds(timeline, req, None)
+    timeline.perform(SyncSecondary())
+    about = subject(timeline, req)
+    token = timeline.view.requests[req].tokens[about.position]
+    asked = Residuals(req=req, place=about.place, position=about.position, tokens=(token,))
+    scratch = Residuals(req=req, place=about.place, tokens=(token,), history=about.tokens, chunks=about.chunks)
+    (a,), (b,) = timeline.compute(asked), timeline.compute(scratch)
+    assert a.h == b.h and len(a.h) == 2 * timeline.start.layers + 1
+    run = debug(timeline)
+    assert run("blame golden")[-1] == "no block differs"
+    assert "first block that differs" in run("blame shapes")[-1]
+
+
+def test_commands_show_golden_oracle_and_decoder() -> None:
+    timeline = open_timeline()
+    begin(timeline)
+    run = debug(timeline)
+    run("run 2")
+    assert "all bitwise equal" in run("golden")[-1]
+    assert any("another order of sums" in line for line in run("golden --form prefill"))
+    assert "bit-equal" in run("oracle check")[0]
+    assert "on" in run("watch oracle")[0]
+    assert "holds the last committed tokens" in run("decode")[1]
+    assert "equal those of its twin" in run("twin 2")[-1]
+    assert "equal" in run("diff live golden")[-1]
+    run("fault conv-omitted")
+    run("accept 2")
+    run("sync")
+    assert "2 tokens ahead" in run("decode", "failed")[1]
+    assert any(line.startswith("L00.conv") for line in run("golden"))
+    assert "WRONG" in run("oracle check", "failed")[0]
+
+
+def test_a_place_is_compared_with_golden_at_its_own_position() -> None:
+    timeline = open_timeline()
+    begin(timeline)
+    run = debug(timeline)
+    run("run 2")
+    for place in ("checkpoint", "prefix 0", "step 0"):
+        assert "all bitwise equal" in run(f"golden {place}")[-1], place
+    assert timeline.tensor(TensorRef(Place("checkpoint", 0), 0, "h")) is not None
+
+
+def test_the_request_that_is_new_has_nothing_to_be_wrong_about() -> None:
+    timeline = open_timeline()
+    timeline.perform(NewRequest(prompt=PROMPT))
+    about = subject(timeline, 1)
+    assert about.position == 0 and golden_is_live(timeline, 1)
