@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +12,8 @@ import typer
 from inspector import cli_options as options
 from inspector.cli_options import engine_config, remark
 
-# What the bundled model is asked when nobody asks it anything: it thinks, writes lines and is drafted for.
-DEMO_PROMPT = "<|im_start|>user\nGo on: In the beginning God created<|im_end|>\n<|im_start|>assistant\n"
+# What the bundled model does when nobody asks it anything: verses, so that drafts fail now and then and lines end.
+DEMO_REQUEST = 'new "Psalms 151\\n1 " max=400 temperature=0.7 seed=2'
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +52,8 @@ def _open(
     from inspector.opening import sniff
 
     sniff(file)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # a driver of its own, such as that of textual-serve, needs no terminal
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) and "TEXTUAL_DRIVER" not in os.environ:
         remark(
             "metrale-inspect: the screen needs a terminal, and input or output is none. For scripts there are batch, "
             "run, replay, check and dump; see --help."
@@ -60,10 +62,11 @@ def _open(
     from inspector.tui.app import run_app
     from inspector.tui.ports import Options
 
-    asked = prompt or (DEMO_PROMPT if file is None and script is None else "")
+    idle = file is None and not prompt and script is None
     chosen: dict[str, Any] = {
-        "prompt": asked, "drafts": drafts, "ring": ring, "slots": slots, "record": str(record or ""),
+        "prompt": prompt, "drafts": drafts, "ring": ring, "slots": slots, "record": str(record or ""),
         "keymap": keymap, "theme": theme, "script": str(script or ""), "model": model or "", "engine": engine,
+        "commands": (DEMO_REQUEST,) if idle else (),
     }  # fmt: skip
     raise typer.Exit(run_app(str(file) if file is not None else None, Options(**chosen)))
 

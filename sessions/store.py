@@ -6,6 +6,7 @@ Store("bug.mtl")                             # read, also from a read-only folde
 
 from __future__ import annotations
 
+import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict

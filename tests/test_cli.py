@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from engine.errors import UserError
 from engine.safetensors_header import read_header
 from inspector.cli import COMMANDS
 from inspector.opening import sniff
+from sessions.store import Store
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / "engine" / "demo" / "model.safetensors"
@@ -411,3 +413,20 @@ def test_a_prompt_that_is_no_text_is_refused(cli: Cli) -> None:
 def test_errors_quote_names_without_control_characters(cli: Cli) -> None:
     status, _, err = cli("check", "no\x1b[31msuch")
     assert status == 3 and "no\\e[31msuch" in err and "\x1b" not in err
+
+
+def test_a_recording_that_stopped_is_told_and_fails(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "r.mtl"
+    monkeypatch.setattr("sessions.store.Store", partial(Store, limit_bytes=300_000))
+    status, _, err = cli(
+        "record", file, "--prompt", "Hello.", "--max-tokens", "60", "--level", "full", "--device", "cpu"
+    )
+    assert status == 1 and "no space left" in err and "the file ends earlier" in err
+    monkeypatch.undo()
+    assert cli("check", file)[0] == 0
+
+
+def test_a_closed_output_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m inspector.cli info >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stderr == ""

@@ -9,7 +9,7 @@ import session_helpers as make
 from fake_engine import FakeEngine
 
 from engine.events import Event, FreeRequest, RunRound, TensorRef
-from sessions.errors import NotAvailable
+from sessions.errors import NotAvailable, SessionError
 from sessions.history import History
 from sessions.ledger import fold
 from sessions.meta import CONFIG
@@ -309,3 +309,29 @@ def test_what_a_half_done_round_wrote_is_not_stored_with_another_branch(tmp_path
     with Store(path) as store:
         rows = set(store.rows("it", "SELECT DISTINCT seq, place FROM tensor WHERE branch = 1"))
     assert rows == written
+
+
+def test_a_disk_that_fills_while_the_log_is_moved_leaves_a_file_that_opens(tmp_path: Path) -> None:
+    """SQLite has written the first page, which tells the new size, and got no room for the others: the log has them."""
+    path, cut = tmp_path / "a.mtl", tmp_path / "cut.mtl"
+    timeline = make.live(path)
+    timeline.perform(make.new(max_tokens=200))
+    timeline.run(findings=False)
+    events = timeline.events(1, timeline.last)
+    before = path.read_bytes()
+    log = Path(f"{path}-wal").read_bytes()
+    timeline.close()
+    after = path.read_bytes()
+    assert len(before) < len(after) and log
+    cut.write_bytes(after[:100] + before[100:])
+    with pytest.raises(SessionError, match="cut off"):
+        Store(cut)
+    Path(f"{cut}-wal").write_bytes(log)
+    assert stored(cut) == events
+
+
+def test_pack_names_the_file_it_could_not_write(tmp_path: Path) -> None:
+    path = make.recording(tmp_path / "a.mtl")
+    with Store(path) as store, pytest.raises(SessionError, match=r"no/such/b\.mtl: found no way to write it"):
+        store.pack(tmp_path / "no" / "such" / "b.mtl")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.mtl"]

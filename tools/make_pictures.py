@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from inspector.cli_screen import DEMO_REQUEST
 from inspector.tui.app import InspectorApp
 from inspector.tui.opener import opener_for
 from inspector.tui.ports import Options
-
-PROMPT = "Once upon a time there was a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Scene:
     theme: str = "ink"
 
 
-WARM_UP = (f':new "{PROMPT}" --max 200', *["n"] * 24)
+WARM_UP = (f":{DEMO_REQUEST}", *["n"] * 24)
 SCENES = (
     Scene("overview", (120, 40), (*WARM_UP, "n", "n")),
     Scene("dirty", (120, 40), (*WARM_UP, "v", "enter")),
@@ -88,7 +88,9 @@ def main() -> None:
         if given.only and scene.name not in given.only:
             continue
         path = given.out / f"{scene.name}.svg"
-        path.write_text(asyncio.run(draw(scene, given.model)), encoding="utf-8")
+        # the font is asked for by name only: a picture in a repository should fetch nothing
+        picture = re.sub(r"@font-face\s*{[^}]*}", "", asyncio.run(draw(scene, given.model)))
+        path.write_text(picture, encoding="utf-8")
         print(path)
 
 

@@ -173,8 +173,8 @@ def write(lines: list[dict[str, Any]]) -> Iterator[str]:
         "",
         "<!-- Made by tools/measure_detection.py; run it again, do not edit. -->",
         "",
-        f"Every fault of the gallery (`metrale-inspect faults` lists them) in 8 modes, up to {seeds} seeds each, on the",
-        "bundled model with default detectors: all invariants, and the layer-0 oracle at every commit point. The",
+        f"Every fault of the gallery (`metrale-inspect faults` lists them) in 8 modes, up to {seeds} seeds each, on",
+        "the bundled model with default detectors: all invariants, and the layer-0 oracle at every commit point. The",
         "scenario is that of `metrale-inspect faults --all`. *At once*: before the request writes another token in a",
         "later round.",
         "",
@@ -304,8 +304,8 @@ def _cost(lines: list[dict[str, Any]]) -> Iterator[str]:
     for line in lines:
         engine, facts, invariants, oracle = (line[name] for name in ("engine", "facts", "invariants", "oracle"))
         yield (
-            f"| {_name(line['mode'])} | 1.00 | {facts / engine:.2f} | {invariants / engine:.2f} | {oracle / engine:.2f} "
-            f"| {(oracle - facts) / engine:.1%} of a step |"
+            f"| {_name(line['mode'])} | 1.00 | {facts / engine:.2f} | {invariants / engine:.2f} "
+            f"| {oracle / engine:.2f} | {(oracle - facts) / engine:.1%} of a step |"
         )
     yield ""
 

@@ -67,8 +67,8 @@ class Recipe:
     layers: int = 8
     width: int = 256
     rows_at_once: int = 8  # of 16 a step: what fits the processor's cache is quicker
-    steps: int = 2900
-    mtp_steps: int = 900
+    steps: int = 1750
+    mtp_steps: int = 280
     learning_rate: float = 5e-3
     mtp_learning_rate: float = 2e-3
     mtp_weight: float = 0.2

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sessions.timeline import Timeline
 
 FORMAT = 1
+MOVES = ("run", "continue", "accept", "verify", "new", "rollback", "free")
 
 
 class RoomError(RuntimeError):
@@ -61,7 +62,7 @@ def play(timeline: Timeline, script: tuple[str, ...]) -> Debugger:
         result = debugger.execute(line)
         if result.status == "error":
             raise RoomError(f"{line}: {result.lines[-1] if result.lines else 'could not be done'}")
-        if line.startswith(("run", "accept", "verify", "new", "rollback", "free")) and timeline.findings():
+        if line.startswith(MOVES) and timeline.findings():
             break
     return debugger
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TEXTS = (
     "<|im_start|>user\nWhat is 38 + 57?<|im_end|>\n<|im_start|>assistant\n",
-    "Genesis 1\n1 In the beginning",
+    "Once upon a time",
     "<|im_start|>user\nTell me about the sea.<|im_end|>\n<|im_start|>assistant\n",
 )
 ROUNDS = 30

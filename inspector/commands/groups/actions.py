@@ -114,6 +114,8 @@ def register(registry: Registry) -> None:
     )(_run)  # fmt: skip
     registry.command(
         "abandon", "act", "drop the round that is half done", needs=("live",), example="abandon",
+        details="Nothing is undone: states, cursor and ring stay as the events so far left them, and an invariant may "
+                "complain. To go on from before the round: goto its start and act there.",
     )(_abandon)  # fmt: skip
 
 

@@ -37,8 +37,8 @@ def register(registry: Registry) -> None:
             "The round that made the state is done again from the bytes it began from, in the same shapes (must be "
             "equal bit for bit), token by token, and by its recorded inputs; then everything from scratch. When only "
             "the last differs the error is older, and the commit point where it began is judged. Kinds: bitwise, "
-            "rounding, wrong position (by how many tokens), stale h, stale conv, wrong owner (whose), zero, transposed, dtype drift, "
-            "nonfinite, partial layers or heads, unknown. Noise floors are measured on the open model."
+            "rounding, wrong position (by how many tokens), stale h, stale conv, wrong owner (whose), zero, "
+            "transposed, dtype drift, nonfinite, partial layers or heads, unknown. Noise floors are measured on the open model."
         ),
     )(_judge)  # fmt: skip
     registry.command(
