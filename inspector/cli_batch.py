@@ -60,8 +60,7 @@ def _batch(
     try:
         texts = [(path.name, read_script(path)) for path in scripts or ()]
     except CommandError as error:
-        remark(f"metrale-inspect: {error}")
-        raise typer.Exit(2) from None
+        raise ValueError(str(error)) from None  # unreadable input
     config = engine_config(
         drafts=drafts, ring=ring, slots=slots, verify=verify, rollback=rollback_mode, drafter=drafter,
         kv_tokens=kv_tokens, device=device, dtype=dtype, threads=threads, loop_watchdog=loop_watchdog,

@@ -109,14 +109,18 @@ def report(outcomes: list[Outcome]) -> list[str]:
     """The table and its summary."""
     from engine.faults import find_fault
     from inspector.commands.render import table
+    from inspector.text import plural
     from inspector.trials.explained import applies, explain, unexplained
 
     rows = []
-    for outcome in outcomes:
+    for outcome in sorted(outcomes, key=lambda one: int(find_fault(one.fault).group[1:]) if one.fault else 0):
         if not outcome.fault:
             continue
         spec = find_fault(outcome.fault)
-        when = {"late": f"{outcome.tokens} tokens on", "idle": "not applicable" if explain(outcome) else "never acted"}
+        when = {
+            "late": f"{plural(outcome.tokens, 'token')} on",
+            "idle": "not applicable" if explain(outcome) else "never acted",
+        }
         rows.append(
             (outcome.fault, spec.group, "silent" if spec.silent else "told", outcome.detector or "-",
              when.get(outcome.how, outcome.how), outcome.events if outcome.caught else "-", f"{outcome.seconds:.2f} s",

@@ -99,8 +99,11 @@ def _check(
     from sessions.invariants import Checker
     from sessions.opening import open_source
 
+    try:
+        checker = Checker(off or ())
+    except (LookupError, ValueError) as error:
+        raise typer.BadParameter(f"--off: {error.args[0]}") from None
     sniff_recording(file)
-    checker = Checker(off or ())
     opened = open_source(file, checker, write=False)
     found = 0
     try:

@@ -133,7 +133,7 @@ def test_batch_says_what_a_recording_cannot_do(cli: Cli, tmp_path: Path) -> None
 def test_batch_usage(cli: Cli, tmp_path: Path) -> None:
     assert cli("batch", tmp_path)[0] == 2
     status, _, err = cli("batch", "-x", tmp_path / "none")
-    assert status == 2 and "cannot be read" in err
+    assert status == 3 and "cannot be read" in err
     status, _, err = cli("batch", tmp_path / "none.mtl", "-e", "where")
     assert status == 3 and "no such file" in err
 
@@ -146,3 +146,15 @@ def test_an_exported_session_can_be_opened_again(cli: Cli, tmp_path: Path) -> No
     assert cli("diff", file, tmp_path / "e.jsonl")[0] == 0
     status, _, err = cli("batch", file, "-e", f'export json "{copy}"')
     assert status == 2 and "already" in err
+
+
+def test_a_script_that_cannot_be_read_is_unreadable_input(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "junk").write_bytes(b"\xff\xfe\x00")
+    for script in (tmp_path / "none", tmp_path, tmp_path / "junk"):
+        status, _, err = cli("batch", "-x", script)
+        assert status == 3 and str(script) in err and err.count("\n") == 1
+
+
+def test_an_invariant_that_is_none_is_a_usage_error(cli: Cli, tmp_path: Path) -> None:
+    status, _, err = cli("check", fake_session(tmp_path / "s.mtl"), "--off", "nope")
+    assert status == 2 and "no invariant 'nope'" in err

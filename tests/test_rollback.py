@@ -80,7 +80,7 @@ def test_with_a_ring_the_latest_boundary_that_has_a_snapshot_is_chosen() -> None
 
 def test_the_worked_example_of_the_reference() -> None:
     engine = scripted(ring=8, kv_tokens=16000)
-    start(engine, tuple(range(40, 45)), max_tokens=1000, ignore_eos=True, **{})
+    start(engine, tuple(range(40, 45)), max_tokens=1000, ignore_eos=True)
     del engine.rt.requests[1].seq.tokens[5:]  # the prefill's own output: the script replaces it
     engine.rt.requests[1].seq.tokens.append(GOLDEN_OUTPUTS[0])
     log: list[tuple[int, str, int]] = []

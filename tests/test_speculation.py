@@ -1,4 +1,4 @@
-"""Speculation must not change anything: states, tokens and snapshots equal those of decoding one by one, bit for bit."""
+"""Speculation must not change anything: states, tokens and snapshots equal those of plain decoding, bit for bit."""
 
 from __future__ import annotations
 

@@ -110,6 +110,7 @@ def flipped(found: Tensor, expected: Tensor, noise: float | None = None, arithme
 
 
 def margin_kind(margin: float, noise: float) -> str:
+    """benign, unclear or suspicious: a margin against the noise floor of the logits."""
     """benign inside the noise floor, suspicious from five times it on, unclear between."""
     if margin <= noise:
         return "benign"

@@ -8,19 +8,19 @@ right and golden is not, the error is older: the commit point where it began is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.events import Golden, Place, Rerun, StateData
 from inspector.analysis.arrays import as_floats
-from inspector.analysis.flips import Flip, _kind
+from inspector.analysis.flips import Flip, margin_kind
 from inspector.analysis.kinds import Verdict
 from inspector.analysis.profile import Candidate, LayerState
-from inspector.analysis.shift import ahead
 from inspector.analysis.verdict import judge as classify
 from inspector.judging.floor import Floors, measure
+from inspector.judging.judgement import Comparison, Judgement
 from inspector.judging.origin import origin
 from inspector.judging.rounds import Made, made
 from inspector.judging.states import Subject, equal, read, snapshot, states_of, subject
@@ -33,54 +33,6 @@ if TYPE_CHECKING:
     from sessions.timeline import Timeline
 
 States = Mapping[int, LayerState]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One comparison: with what, and the verdict."""
-
-    name: str
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """``verdict`` is the answer; ``comparisons`` all that were made. ``since`` is the event after which the state is
-    wrong (0: it is right, or not known), ``writer`` the event that wrote it last. ``older``: judged is the commit point
-    where the error began, not the present. ``window`` reads the conv window; ``flips`` picks that another computation
-    would not have made; ``inert`` whether the judgement left the engine's bytes alone (None: not looked at)."""
-
-    about: Subject
-    verdict: Verdict
-    comparisons: tuple[Comparison, ...]
-    since: int = 0
-    writer: int = 0
-    older: bool = False
-    window: str = ""
-    flips: tuple[Flip, ...] = ()
-    inert: bool | None = None
-    made: Made | None = None
-
-    @property
-    def right(self) -> bool:
-        return self.verdict.benign
-
-    def sentence(self) -> str:
-        """The answer in one sentence."""
-        verdict = self.verdict
-        kind = verdict.kind.replace("_", " ")
-        if verdict.kind == "bitwise":
-            return f"{self.about.place} of r{self.about.req} is right: {verdict.evidence} to {self.comparisons[0].name}"
-        if self.right:
-            return f"{self.about.place} of r{self.about.req} is right up to rounding: {verdict.evidence}"
-        words = [kind]
-        if verdict.tokens:
-            parts = verdict.parts.replace("+", " and ")
-            words.append(f"{parts or 'state'} {ahead(verdict.tokens)}")
-        words += [f"it is the state of {verdict.owner}" if verdict.owner else "", verdict.dtype]
-        since = f", wrong since event {self.since}" if self.since else ""
-        shown = "; ".join(word for word in words if word)
-        return f"{self.about.place} of r{self.about.req}: {shown}{since}. {verdict.evidence}"
 
 
 class Judge:
@@ -274,7 +226,7 @@ class Judge:
             if best != pick and pick < len(logits):
                 margin = float(logits[best] - logits[pick])
                 top = np.partition(logits, -2)[-2:]
-                kind = _kind(margin, self.floors.logits)
+                kind = margin_kind(margin, self.floors.logits)
                 flips.append(Flip(row, pick, best, margin, 0.0, float(top[1] - top[0]), kind))
         return tuple(flips)
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from inspector.judging.judgement import Judgement
 from inspector.judging.layer0 import LayerZero
-from inspector.judging.verdicts import Judge, Judgement
+from inspector.judging.verdicts import Judge
 from inspector.museum.rooms import Room
 from inspector.trials.scenario import SETTINGS
 from sessions.errors import DivergedError, NotAvailable

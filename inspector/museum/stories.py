@@ -21,9 +21,9 @@ def _page() -> Iterator[str]:
         "",
         "Each room is a fault that a real engine had, as a short session on the bundled model. Open one with",
         "`metrale-inspect museum NAME`: it stands at the first finding, `why` is answered, `judge` says which kind",
-        "of difference it is, and `rev step` goes back to before it happened. `metrale-inspect museum --check` plays all of",
-        "them, and the healthy run beside each. The sessions are made on first use, because digests depend on the",
-        "machine.",
+        "of difference it is, and `rev step` goes back to before it happened. `metrale-inspect museum --check` plays",
+        "all of them, and the healthy run beside each. The sessions are made on first use, because digests depend on",
+        "the machine.",
     )
     every = rooms()
     for group, about in CLASSES.items():

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.events import Action, SetFault, SyncSecondary
+from inspector.judging.judgement import Judgement
 from inspector.judging.layer0 import LayerZero
 from inspector.judging.origin import origin
 from inspector.judging.states import subject
-from inspector.judging.verdicts import Judge, Judgement
+from inspector.judging.verdicts import Judge
 from inspector.trials.expected import right
 from inspector.trials.scenario import ROUNDS, SETTINGS, scenario
 from sessions.errors import DivergedError, NotAvailable

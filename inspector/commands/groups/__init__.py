@@ -14,7 +14,9 @@ MODULES = [
     "inspector.commands.groups.looks",
     "inspector.commands.groups.tensors",
     "inspector.commands.groups.compare",
+    "inspector.commands.groups.judging",
     "inspector.commands.groups.oracles",
+    "inspector.commands.groups.twins",
     "inspector.commands.groups.session",
 ]
 
