@@ -24,6 +24,7 @@ Chunks = tuple[tuple[int, int], ...]
 
 KEEP_EVERY = 32
 KEPT = 64
+NEAR = 8  # a kept layer-0 state this near is near enough; no better one is looked for
 
 
 class Oracle:
@@ -76,8 +77,8 @@ class Oracle:
         tokens = tuple(self._checked(asked.tokens))
         if 0 not in self._model.geometry.recurrent_layers:
             raise EngineRefusal("layer 0 of this model is not recurrent: the layer-0 oracle does not apply")
-        done = next((n for n in range(len(tokens), 0, -1) if (tokens[:n], asked.chunks) in self._first), 0)
-        state = self._first.get((tokens[:done], asked.chunks))
+        done = self._known(tokens, asked.chunks)
+        state = self._first.get((tokens[:done], _within(asked.chunks, done)))
         steps: list[int] = []
         for start, end, chunk in _spans(done, len(tokens), asked.chunks):
             if not chunk:
@@ -88,11 +89,26 @@ class Oracle:
             steps.clear()
         if steps or state is None:
             state = self._model.first_layer_states(steps, "step", state)
-        self._first[tokens, asked.chunks] = state
-        self._first.move_to_end((tokens, asked.chunks))
+        key = tokens, _within(asked.chunks, len(tokens))
+        self._first[key] = state
+        self._first.move_to_end(key)
         while len(self._first) > KEPT:
             self._first.popitem(last=False)
         return (StateData((0,), (to_plain(state[0]),), (to_plain(state[1]),), None, len(tokens)),)
+
+    def _known(self, tokens: tuple[int, ...], chunks: Chunks) -> int:
+        """Length of the longest kept prefix that was absorbed in the same chunks; the newest are looked at first."""
+        best = 0
+        for kept, spans in reversed(self._first):
+            count = len(kept)
+            if count <= best or kept != tokens[:count] or spans != _within(chunks, count):
+                continue
+            if any(start < count < end for start, end in chunks):
+                continue
+            best = count
+            if count >= len(tokens) - NEAR:
+                break
+        return best
 
     def columns(self, asked: Columns) -> tuple[StateData, ...]:
         """Raw conv inputs of layer 0 for token ids: ``conv[0]`` is [n, channels] fp32."""
@@ -193,9 +209,10 @@ class Oracle:
             yield self._states(scratch.pool, asked.position + row + 1, None)
 
     def _checked(self, tokens: Sequence[int]) -> list[int]:
-        bad = next((token for token in tokens if not 0 <= token < self._model.vocab), None)
-        if bad is not None:
-            raise EngineRefusal(f"token id {bad} is outside the vocabulary of {self._model.vocab} ids")
+        vocab = self._model.vocab
+        if tokens and (min(tokens) < 0 or max(tokens) >= vocab):
+            bad = next(token for token in tokens if not 0 <= token < vocab)
+            raise EngineRefusal(f"token id {bad} is outside the vocabulary of {vocab} ids")
         return list(tokens)
 
     def _room(self, tokens: int) -> _Scratch:
@@ -242,6 +259,11 @@ class _Scratch:
             self.reset()
         else:
             self.blob().copy_(blob)
+
+
+def _within(chunks: Chunks, count: int) -> Chunks:
+    """The chunks that end within the first ``count`` tokens."""
+    return tuple(span for span in chunks if span[1] <= count)
 
 
 def _spans(done: int, total: int, chunks: Chunks) -> Iterator[tuple[int, int, bool]]:

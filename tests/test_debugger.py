@@ -708,3 +708,7 @@ def test_what_is_quoted_back_holds_no_control_characters(debugger: Debugger, lin
     for shown in (*result.lines, result.error):
         assert hostile[0] not in shown
         shown.encode()
+
+
+def test_a_place_without_any_request_says_so(debugger: Debugger) -> None:
+    fails(debugger, "examine live", "there is no request at event 1")

@@ -110,14 +110,10 @@ def flipped(found: Tensor, expected: Tensor, noise: float | None = None, arithme
 
 
 def margin_kind(margin: float, noise: float) -> str:
-    """benign, unclear or suspicious: a margin against the noise floor of the logits."""
     """benign inside the noise floor, suspicious from five times it on, unclear between."""
     if margin <= noise:
         return "benign"
     return "suspicious" if not margin < SUSPICIOUS * noise else "unclear"
-
-
-_kind = margin_kind
 
 
 def _rows(found: Tensor, expected: Tensor) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.float64]], ...]:

@@ -70,8 +70,10 @@ class PlaceSpec:
         """Like :meth:`find`; raises CommandError instead of None."""
         place = self.find(view, req)
         if place is None:
-            who = f"r{req if self.req is None else self.req}"
-            raise CommandError(f"{self}: {who} has no slot at event {view.seq}, so it has no state there")
+            number = req if self.req is None else self.req
+            if number < 0:
+                raise CommandError(f"{self}: there is no request at event {view.seq}, so nobody has a state there")
+            raise CommandError(f"{self}: r{number} has no slot at event {view.seq}, so it has no state there")
         return place
 
 

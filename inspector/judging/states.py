@@ -116,6 +116,8 @@ def _run_again(timeline: Timeline, request: RequestFact, seq: int, branch: int) 
             count = 0
         elif count is not None and event.kind == "replay_row" and event.place.kind == "live":  # type: ignore[attr-defined]
             count += 1
+        elif count is not None and event.kind == "emit":
+            return None
     return count
 
 

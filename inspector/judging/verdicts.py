@@ -104,7 +104,13 @@ class Judge:
             return self._against_golden(about, self._read(about), None)
         view = timeline.view_at(finding.seq)
         owner = view.slot_owner.get(place.slot, finding.req) if place is not None else finding.req
-        return self.request(owner, finding.seq)
+        judgement = self.request(owner, finding.seq)
+        if judgement.right and event.kind == "commit":
+            # replay mode: what came back may be right, and the rows that are run again on it not
+            after = timeline.events(finding.seq, finding.seq + 256)
+            done = next((e.seq for e in after if e.kind == "emit" and e.req == event.req), 0)
+            judgement = self.request(owner, done) if done else judgement
+        return judgement
 
     # ------------------------------------------------------------------------------------------------------- inside
 
