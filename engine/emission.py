@@ -102,8 +102,8 @@ def detect(rt: Runtime, request: ActiveRequest) -> Alarm | None:
     config = rt.watchdogs
     if not config.enabled or request.seq.thinking or request.output_len == 0:
         return None
-    outputs = request.outputs
     if config.loop and not request.inside_tool:
+        outputs = request.outputs
         alarm = watchdogs.content_loop(outputs, request.content_tokens, rt.vocabulary.is_number, config)
         if alarm is None:
             alarm = watchdogs.fuzzy_repetition(outputs, config)
