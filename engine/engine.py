@@ -100,8 +100,7 @@ class Engine:
     def start(self) -> Start:
         """Number 1 of a new run; asked for again it repeats the geometry with the same number."""
         rt, config = self.rt, self.config
-        if rt.counters.seq == 0:
-            rt.counters.seq = 1
+        self._number_start()
         geometry = self.model.geometry
         return Start(
             seq=1,
@@ -128,11 +127,15 @@ class Engine:
             digests=rt.config.digests,
         )
 
+    def _number_start(self) -> None:
+        """Number 1 belongs to the start event, whoever asks for it."""
+        self.rt.counters.seq = max(1, self.rt.counters.seq)
+
     def perform(self, action: Action) -> Iterator[Event]:
         """See the port. The checks run here, before the first event is asked for."""
         if self._running is not None:
             raise EngineRefusal("an action is paused: let it run on, or cancel it")
-        self.start()
+        self._number_start()
         self.rt.answers.clear()
         if isinstance(action, RunRound):
             self._scheduler.check(action)
