@@ -42,7 +42,8 @@ class CheckpointInfo:
     """What headers and config tell. ``tensors`` are the used ones under canonical names, ``skipped`` counts the others.
 
     ``total_bytes`` are those of the used tensors; ``dtype`` is the one most of those bytes have; ``side`` holds the
-    texts of config and tokenizer files. A bare ``config.json`` gives no tensors and no fingerprint.
+    texts of config and tokenizer files. A bare ``config.json``, also alone in a folder, gives no tensors and no
+    fingerprint.
     """
 
     path: Path
@@ -82,6 +83,8 @@ def inspect_checkpoint(path: str | Path) -> CheckpointInfo:
     root = Path(path).expanduser()
     if root.suffix == ".json" and not root.name.endswith(".index.json"):
         return _config_only(root)
+    if (root / "config.json").is_file() and not (any(root.glob("*.safetensors")) or (root / INDEX).is_file()):
+        return _config_only(root / "config.json")
     headers = _headers(root)
     side = _side_files(root, headers)
     if "config.json" not in side:

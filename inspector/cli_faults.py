@@ -16,7 +16,7 @@ from inspector.cli_options import remark
 if TYPE_CHECKING:
     from inspector.trials.trial import Outcome
 
-HEAD = ("fault", "class", "tells", "caught by", "when", "events", "found", "judged", "verdict", "right")
+HEAD = ("fault", "class", "tells", "caught by", "caught", "events between", "found in", "judged in", "verdict", "right")
 
 
 def register(app: typer.Typer) -> None:
@@ -63,6 +63,12 @@ def _faults(
         sys.stderr.write("\r" + " " * 60 + "\r")
     if not as_json:
         sys.stdout.write("".join(f"{line}\n" for line in report(outcomes)))
+        if names:
+            from inspector.museum.rooms import rooms
+
+            for spec in chosen:
+                if spec.name in rooms():
+                    remark(f"look at it: metrale-inspect museum {spec.name}")
     from inspector.trials.explained import unexplained
 
     if any(unexplained(outcome) for outcome in outcomes):
@@ -118,7 +124,7 @@ def report(outcomes: list[Outcome]) -> list[str]:
             continue
         spec = find_fault(outcome.fault)
         when = {
-            "late": f"{plural(outcome.tokens, 'token')} on",
+            "late": f"{plural(outcome.tokens, 'token')} later",
             "idle": "not applicable" if explain(outcome) else "never acted",
         }
         rows.append(
@@ -127,7 +133,7 @@ def report(outcomes: list[Outcome]) -> list[str]:
              f"{outcome.judging:.2f} s" if outcome.judgement else "-", outcome.verdict or "-",
              "yes" if outcome.verdict_right else "-" if not applies(outcome) else "NO")
         )  # fmt: skip
-    lines = table(HEAD, rows, ("events", "found", "judged"))
+    lines = table(HEAD, rows, ("events between", "found in", "judged in"))
     healthy = next((outcome for outcome in outcomes if not outcome.fault), None)
     faulty = [outcome for outcome in outcomes if outcome.fault and applies(outcome)]
     caught = [outcome for outcome in faulty if outcome.how == "at once"]

@@ -14,7 +14,7 @@ from inspector.cli_options import engine_config
 
 if TYPE_CHECKING:
     from engine.checkpoint import CheckpointInfo
-    from engine.config import EngineConfig
+    from engine.config import EngineConfig, ModelConfig
 
 POOLS = {
     "ssm_pool": "state pool: live, checkpoint, step planes",
@@ -43,6 +43,7 @@ def _info(
     kv_tokens: options.KvTokens = 4096,
     prefix_slots: options.PrefixSlots = 16,
     dtype: options.Dtype = None,
+    all_layers: Annotated[bool, typer.Option("--layers", help="Every layer, also where kinds repeat.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Every figure by name.")] = False,
 ) -> None:
     from engine.checkpoint import inspect_checkpoint
@@ -60,7 +61,7 @@ def _info(
     if as_json:
         sys.stdout.write(json.dumps(data, indent=2) + "\n")
     else:
-        sys.stdout.write("\n".join(lines(data)) + "\n")
+        sys.stdout.write("\n".join(lines(data, all_layers)) + "\n")
 
 
 def facts(info: CheckpointInfo, config: EngineConfig) -> dict[str, Any]:
@@ -77,12 +78,15 @@ def facts(info: CheckpointInfo, config: EngineConfig) -> dict[str, Any]:
         plan = plan_memory(model, replace(config, rollback=mode), has_mtp=has_mtp, dtype=dtype)
         modes[mode] = {**plan.bytes, "total": plan.total}
     plan = plan_memory(model, config, has_mtp=has_mtp, dtype=dtype)
+    more = plan_memory(model, replace(config, drafts=config.drafts + 1), has_mtp=has_mtp, dtype=dtype)
+    pools = ("ssm_pool", "replay_ring")
     geometry = model.geometry
     moe = model.moe
     return {
         "name": info.name,
         "family": model.family,
         "weights_bytes": info.total_bytes,
+        "estimated_weights_bytes": 0 if info.files else estimated_weights(model, has_mtp, dtype),
         "dtype": dtype,
         "stored_dtype": info.dtype,
         "fingerprint": info.fingerprint,
@@ -102,6 +106,8 @@ def facts(info: CheckpointInfo, config: EngineConfig) -> dict[str, Any]:
         ],
         "attention": {"heads": model.heads, "kv_heads": model.kv_heads, "head_dim": model.head_dim},
         "experts": None if moe is None else {"experts": moe.experts, "top_k": moe.top_k, "width": moe.width},
+        # rows are slots and the dummy; what one more draft adds to each
+        "per_draft": sum(more.bytes[name] - plan.bytes[name] for name in pools) // (config.slots + 1),
         "drafts": config.drafts,
         "k": config.k,
         "slots": config.slots,
@@ -118,8 +124,30 @@ def facts(info: CheckpointInfo, config: EngineConfig) -> dict[str, Any]:
     }
 
 
-def lines(data: dict[str, Any]) -> list[str]:
-    """The same for people."""
+def estimated_weights(model: ModelConfig, has_mtp: bool, dtype: str) -> int:
+    """Bytes of the tensors that a config asks for, all of them in ``dtype``."""
+    import math
+
+    from engine.config import DTYPES
+    from engine.naming import expected
+    from engine.safetensors_header import TensorEntry
+
+    router = "mtp.layers.0.mlp.gate.weight"
+    wanted = ["mtp.fc.weight", *([router] if model.moe is not None else [])] if has_mtp else []
+    names = {name: TensorEntry(name, "", (), 0, 0, Path()) for name in wanted}
+    return DTYPES[dtype] * sum(math.prod(shapes[0]) for _, shapes in expected(model, names))
+
+
+def _weights(data: dict[str, Any]) -> str:
+    from inspector.text import byte_size
+
+    if data["weights_bytes"]:
+        return f"weights {byte_size(data['weights_bytes'])} as {data['stored_dtype'] or '-'}"
+    return f"no weights here (they would take about {byte_size(data['estimated_weights_bytes'])} as {data['dtype']})"
+
+
+def lines(data: dict[str, Any], all_layers: bool = False) -> list[str]:
+    """The same for people. Layers whose kinds repeat strictly are folded unless ``all_layers``."""
     from inspector.commands.render import table
     from inspector.text import byte_size, plural, visible
 
@@ -129,13 +157,14 @@ def lines(data: dict[str, Any]) -> list[str]:
         f"{visible(data['name'])}: {data['family']}, {plural(len(layers), 'layer')} "
         f"({len(recurrent)} recurrent, {len(layers) - len(recurrent)} attention), hidden {data['hidden']}, "
         f"vocabulary {data['vocab']:,}",
-        f"weights {byte_size(data['weights_bytes'])} as {data['stored_dtype'] or '-'}; "
-        f"tokenizer {'yes' if data['tokenizer'] else 'no'}; MTP head {'yes' if data['mtp'] else 'no'}",
+        f"{_weights(data)}; tokenizer {'yes' if data['tokenizer'] else 'no'}; "
+        f"MTP head {'yes' if data['mtp'] else 'no'}",
         "",
     ]
     rows = []
-    for first, last, layer in _runs(layers):
-        span = f"{first}" if first == last else f"{first}-{last}"
+    period = 0 if all_layers else _period(layers)
+    for first, last, layer in _runs(layers) if not period else _counted(layers):
+        span = f"{last - first + 1} x" if period else f"{first}" if first == last else f"{first}-{last}"
         state = (
             f"h {'x'.join(map(str, layer['h']))}, conv {'x'.join(map(str, layer['conv']))}"
             if layer["h"]
@@ -143,10 +172,14 @@ def lines(data: dict[str, Any]) -> list[str]:
         )
         rows.append((span, layer["kind"], layer["ffn"], state))
     out += table(("layers", "kind", "mlp", "keeps"), rows)
+    if period:
+        kinds = ", ".join(f"{last - first + 1} x {layer['kind']}" for first, last, layer in _runs(layers[:period]))
+        out.append(f"period {period}: {kinds}; --layers lists them")
     out += [
         "",
-        f"one sequence: {byte_size(data['per_sequence'])} of state "
+        f"each sequence: {byte_size(data['per_sequence'])} of state "
         f"(per layer h {byte_size(data['per_layer_h'])}, conv {byte_size(data['per_layer_conv'])}, fp32)",
+        f"each draft: {byte_size(data['per_draft'])} more for every sequence ({data['rollback_mode']} mode)",
         f"K {data['k']} ({data['drafts']} drafts), {plural(data['slots'], 'slot')}, ring {data['ring']} "
         f"({data['ring_reason']}), {plural(data['blocks'], 'block')} of {data['block_size']} tokens",
         "",
@@ -161,13 +194,35 @@ def lines(data: dict[str, Any]) -> list[str]:
     )
 
 
+def _alike(layer: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in layer.items() if key != "layer"}
+
+
+def _period(layers: list[dict[str, Any]]) -> int:
+    """The smallest number of layers after which all repeats, at least twice; 0 when nothing does or all are alike."""
+    kinds = [_alike(layer) for layer in layers]
+    if all(kind == kinds[0] for kind in kinds):
+        return 0
+    for period in range(2, len(kinds) // 2 + 1):
+        if len(kinds) % period == 0 and kinds == kinds[:period] * (len(kinds) // period):
+            return period
+    return 0
+
+
+def _counted(layers: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, Any]]]:
+    """Kinds of layers in the form of :func:`_runs`, as if those of a kind stood together."""
+    kinds: list[tuple[int, int, dict[str, Any]]] = []
+    for layer in layers:
+        if not any(_alike(layer) == _alike(kind) for _, _, kind in kinds):
+            kinds.append((1, sum(_alike(layer) == _alike(other) for other in layers), layer))
+    return kinds
+
+
 def _runs(layers: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, Any]]]:
     """Neighbouring layers that are alike, as (first, last, one of them)."""
     runs: list[tuple[int, int, dict[str, Any]]] = []
     for layer in layers:
-        if runs and {k: v for k, v in runs[-1][2].items() if k != "layer"} == {
-            k: v for k, v in layer.items() if k != "layer"
-        }:
+        if runs and _alike(runs[-1][2]) == _alike(layer):
             runs[-1] = (runs[-1][0], layer["layer"], runs[-1][2])
         else:
             runs.append((layer["layer"], layer["layer"], layer))

@@ -174,14 +174,16 @@ def open_recorded(
 
     A session is run again with the settings it was recorded with, on ``model`` (a path, or one of :data:`BUNDLED`).
     Without ``model`` the bundled one is taken when the recording is of it; else there are facts and stored tensors
-    only. Of ``config`` only :data:`FREE` is used."""
+    only. A room of the museum is never written. Of ``config`` only :data:`FREE` is used."""
     from inspector.commands.debugger import Debugger
+    from sessions.meta import MUSEUM
     from sessions.timeline import Timeline
 
     assert source.path is not None
     factory: Callable[[], EnginePort] | None = None
     if source.kind == "session":
         start, meta = recorded_start(source.path)
+        write = write and MUSEUM not in meta  # what visitors do in a room is theirs alone
         if model is None and is_bundled(start.fingerprint):
             model = ""
         if model is not None:

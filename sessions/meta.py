@@ -12,5 +12,7 @@ CONFIG = "config"
 ENVIRONMENT = "environment"
 """What the numbers depend on beside model and settings: processor, library versions. Recordings from another
 environment are compared within a tolerance."""
+MUSEUM = "museum"
+"""Name of the museum room that the session is; such a session is never written by those who open it."""
 PROGRAM = "program"
 """Name and version of the writing program."""

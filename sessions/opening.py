@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from engine.events import EnginePort, Start
+from engine.events import EnginePort, Event, Start, Unknown
 from sessions import importers
 from sessions.errors import SessionError
 from sessions.history import History
@@ -41,7 +42,17 @@ def open_source(path: Path, checker: Checker, write: bool) -> Opened:
     """
     if is_session(path):
         return open_session(path, write)
-    return Opened("trace", History.of(importers.load(path), checker), None, None, {}, [])
+    events = importers.load(path)
+    return Opened("trace", History.of(events, checker), None, None, {}, [*_not_understood(events)])
+
+
+def _not_understood(events: Sequence[Event]) -> Iterator[str]:
+    """A sentence about the calls that became no event of state memory; headings and marks of ticks are no calls."""
+    kept = sum(isinstance(event, Unknown) and not event.text.startswith(("-- ", "# ")) for event in events)
+    if kept == 1:
+        yield "1 call of the trace has no meaning for state memory and is kept as unknown"
+    elif kept:
+        yield f"{kept:,} calls of the trace have no meaning for state memory and are kept as unknown"
 
 
 def open_session(path: Path, write: bool) -> Opened:

@@ -30,9 +30,9 @@ ENVIRONMENT = "environment"  # key of meta: what the numbers of a recording depe
 
 @dataclass(slots=True)
 class ReplayReport:
-    """``difference`` is None when everything agreed; ``branch`` is the one it was met on. ``events`` and ``digests`` of
-    ``branches`` branches were met again. ``compared`` says what was compared. ``worst`` is the largest relative
-    difference of a stored tensor, with its place, in tolerance mode."""
+    """``difference`` is None when everything agreed; ``branch`` is the one it was met on. ``events`` (the start
+    included, as ``check`` counts) and ``digests`` of ``branches`` branches were met again. ``compared`` says what was
+    compared. ``worst`` is the largest relative difference of a stored tensor, with its place, in tolerance mode."""
 
     path: str
     events: int = 0
@@ -70,7 +70,8 @@ def replay(
         history = History(store)
         recorded, found = history.record.start, engine.start()
         check_engine(engine, recorded, path)
-        report = ReplayReport(str(path), remarks=list(store.remarks))
+        # the start is an event too: check_engine has just compared it
+        report = ReplayReport(str(path), events=1, remarks=list(store.remarks))
         elsewhere = [
             f"{name}: recorded {was}, here {now}"
             for name, was, now in (

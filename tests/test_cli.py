@@ -188,6 +188,46 @@ def test_info_plans_for_a_bare_config(cli: Cli, tmp_path: Path) -> None:
         assert alone[name] == full[name]
 
 
+def test_info_of_a_folder_with_only_a_config(cli: Cli, tmp_path: Path) -> None:
+    from engine.checkpoint import inspect_checkpoint
+
+    info = inspect_checkpoint(DEMO)
+    (tmp_path / "config.json").write_text(info.side["config.json"])
+    status, folder, _ = cli("info", tmp_path)
+    assert status == 0 and folder == cli("info", tmp_path / "config.json")[1]
+    assert "no weights here" in folder and "0 B as" not in folder
+    data = json.loads(cli("info", "--json", tmp_path)[1])
+    assert data["estimated_weights_bytes"] == pytest.approx(info.total_bytes, rel=0.01)
+    status, _, err = cli("run", tmp_path, "--prompt", "x")
+    assert status == 3 and "weights" in err
+
+
+def test_info_folds_layers_that_repeat(cli: Cli) -> None:
+    folded, full = cli("info")[1], cli("info", "--layers")[1]
+    assert "6 x     gated delta net" in folded and "2 x     attention" in folded
+    assert "period 4: 3 x gated delta net, 1 x attention" in folded and "4-6" not in folded
+    assert "4-6     gated delta net" in full and "period" not in full
+
+
+def test_layers_that_do_not_repeat_are_not_folded() -> None:
+    from inspector.cli_info import _period
+
+    def layers(kinds: str) -> list[dict[str, object]]:
+        return [{"layer": at, "kind": kind} for at, kind in enumerate(kinds)]
+
+    assert [_period(layers(kinds)) for kinds in ("rrarra", "rrarrar", "rrrr", "ra", "rara", "")] == [3, 0, 0, 0, 2, 0]
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "replay"])
+def test_info_says_what_a_draft_costs(cli: Cli, mode: str) -> None:
+    def data(drafts: int) -> dict[str, int]:
+        return json.loads(cli("info", "--json", "--rollback-mode", mode, "--drafts", drafts)[1])  # type: ignore[no-any-return]
+
+    few, more = data(2), data(4)
+    grown = sum(more[pool] - few[pool] for pool in ("ssm_pool", "replay_ring"))
+    assert few["per_draft"] > 0 and grown == 2 * (few["slots"] + 1) * few["per_draft"]
+
+
 def test_info_refuses_a_recording(cli: Cli, tmp_path: Path) -> None:
     status, _, err = cli("info", fake_session(tmp_path / "s.mtl"))
     assert status == 3 and "no model" in err
@@ -225,11 +265,27 @@ def test_check_of_a_healthy_and_a_broken_recording(cli: Cli, tmp_path: Path) -> 
 def test_check_of_the_engine_traces(cli: Cli) -> None:
     traces = sorted(DATA.glob("**/*.trace"))
     found = {trace.name: cli("check", trace) for trace in traces}
-    for name, (status, out, _) in found.items():
+    for name, (status, out, err) in found.items():
+        assert err.count("no meaning for state memory") == 1
         if name == "ngram.trace":
             assert status == 1 and "round 6" in out
         if name == "verify_k4.trace":
             assert status == 0 and "no finding" in out
+
+
+def test_calls_without_meaning_are_counted_once_and_ticks_are_none(cli: Cli, tmp_path: Path) -> None:
+    lines = ["# scenario x", "create_stream() -> 1", "-- tick 1", "num_free_blocks() -> 9"]
+    (tmp_path / "a.trace").write_text("\n".join(lines) + "\n")
+    err = cli("check", tmp_path / "a.trace")[2]
+    assert err == "2 calls of the trace have no meaning for state memory and are kept as unknown\n"
+    assert cli("batch", tmp_path / "a.trace", "-e", "where")[2] == err
+
+
+def test_check_and_replay_count_the_same_events(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "s.mtl"
+    assert cli("record", file, "--prompt", "the ring", "--max-tokens", "12")[0] == 0
+    counts = [cli(command, file)[1].split(" event")[0] for command in ("check", "replay")]
+    assert counts[0] == counts[1] == str(len(cli("dump", file)[1].splitlines()))
 
 
 def test_dump_is_canonical_and_reads_back(cli: Cli, tmp_path: Path) -> None:

@@ -455,8 +455,19 @@ def test_a_stop_at_one_invariant() -> None:
     fails(debugger, "break invariant nope", "no invariant")
 
 
-def test_why_without_a_finding_says_so(debugger: Debugger) -> None:
-    fails(debugger, "why", "no invariant is broken")
+def test_why_without_a_finding_is_good_news(debugger: Debugger) -> None:
+    assert "no invariant is broken" in text(do(debugger, "why"))
+
+
+def test_why_shows_the_notes_at_the_finding_only() -> None:
+    debugger = faulty()
+    do(debugger, "note far away")
+    finding = do(debugger, "continue").stop.finding  # type: ignore[union-attr]
+    debugger.timeline.note("look at conv", seq=finding.seq, author="ann")  # type: ignore[union-attr]
+    why = text(do(debugger, "why"))
+    assert "  note: look at conv (ann)" in why and "far away" not in why
+    notes = text(do(debugger, "info notes"))
+    assert f"@{finding.seq} look at conv (ann)" in notes and "far away" in notes  # type: ignore[union-attr]
 
 
 # ---------------------------------------------------------------------------------------------------------- looks
@@ -490,6 +501,16 @@ def test_displays_are_shown_after_every_movement(debugger: Debugger) -> None:
     do(debugger, "undisplay 1")
     assert "1: outputs" not in text(do(debugger, "step"))
     fails(debugger, "undisplay 1", "no display 1")
+
+
+def test_a_place_that_was_never_written_is_not_compared(debugger: Debugger) -> None:
+    do(debugger, "set findings off", NEW, "run 3", "sync")
+    last = debugger.timeline.now
+    found = fails(debugger, "diff live prefix 1", f"prefix:1 was never written up to event {last}; written: ")
+    assert "inf" not in found and "nan" not in found
+    empty = max(place.index for place in debugger.view.states if place.kind == "ring") + 1
+    found = fails(debugger, f"diff ring {empty} live", f"ring:0.{empty} was never written")
+    assert "live:0" in found and "ring:0.0" in found
 
 
 def test_examine_and_diff_read_the_bytes(debugger: Debugger) -> None:

@@ -103,7 +103,7 @@ def test_the_command_lists_runs_and_reports() -> None:
     assert listed.exit_code == 0 and "F15" in listed.stdout and "conv-omitted" in listed.stdout
     ran = runner.invoke(app, ["faults", "conv-omitted"])
     assert ran.exit_code == 0 and "1 of 1 caught at once, 1 of 1 verdicts right" in ran.stdout
-    assert "0 findings" in ran.stdout
+    assert "0 findings" in ran.stdout and "metrale-inspect museum conv-omitted" in ran.stderr
     lines = runner.invoke(app, ["faults", "F15", "--json"]).stdout.splitlines()
     data = [json.loads(line) for line in lines]
     assert [one["fault"] for one in data] == ["healthy", "pre-norm-mtp", "mtp-stale-hidden"]
@@ -124,3 +124,8 @@ def test_the_museum_command_lists_and_checks() -> None:
 def test_replay_heals_layer_zero_and_the_explanation_says_so(name: str) -> None:
     outcome = Outcome(name, "late", tokens=3, verdict_right=True, settings={"rollback": "replay"})
     assert "heals" in explain(outcome) and applies(outcome) and not unexplained(outcome)
+
+
+def test_in_replay_mode_a_wrong_count_is_judged_after_the_rows_that_are_run_again() -> None:
+    outcome = run_trial(engines(loaded("float32"), dtype="float32", rollback="replay"), "accepted-of-previous-step", 1)
+    assert (outcome.how, outcome.verdict, outcome.verdict_right) == ("at once", "wrong position", True)

@@ -15,6 +15,7 @@ from inspector.judging.layer0 import LayerZero
 from inspector.museum.build import build, config_of, path_of, play, problem, show
 from inspector.museum.rooms import Room, find_room, read_room, rooms
 from inspector.museum.stories import stories
+from inspector.opening import open_recorded, recording_meta, sniff
 from sessions.invariants import INVARIANTS, ORACLES
 from sessions.replay import replay
 from sessions.timeline import Timeline
@@ -85,7 +86,7 @@ def test_a_session_is_made_once_kept_and_replays(tmp_path: Path) -> None:
     def factory() -> Engine:
         return Engine(loaded("float32"), config)
 
-    path = build(room, tmp_path, factory, {})
+    path = build(room, tmp_path, factory, recording_meta(None, config))
     assert list(tmp_path.iterdir()) == [path]
     assert build(room, tmp_path, factory, {}) == path
     assert path == path_of(room, tmp_path, factory().start().fingerprint)
@@ -95,6 +96,23 @@ def test_a_session_is_made_once_kept_and_replays(tmp_path: Path) -> None:
     assert {note.name for note in opened.notes} >= {"story", "look", "judge"}
     opened.close()
     assert replay(path, factory()).same
+    _visit(path)
+
+
+def _visit(path: Path) -> None:
+    """A room is opened read-only without a remark; its note is at hand; acting on it leaves the file alone."""
+    before = path.read_bytes()
+    visitor = open_recorded(sniff(path), "demo")
+    assert visitor.timeline.remarks == []
+    assert visitor.execute("goto 'finding").ok
+    room = rooms()["zero-draft-step"]
+    why = "\n".join(visitor.execute("why").lines)
+    assert f"note: {room.happened}" in why and f"note: look: {room.look}" in why
+    assert room.look in "\n".join(visitor.execute("info notes").lines)
+    assert visitor.execute("rev next").ok and visitor.execute("mark mine").ok and visitor.execute("run 1").ok
+    assert len(visitor.timeline.branches) == 2
+    visitor.close()
+    assert path.read_bytes() == before
 
 
 def test_a_damaged_note_is_refused_with_its_place() -> None:

@@ -39,4 +39,4 @@ def test_a_fault_of_another_program_is_not_invented() -> None:
 def test_without_a_finding_why_says_so() -> None:
     timeline = open_timeline()
     begin(timeline)
-    assert "no invariant is broken" in debug(timeline)("why", "error")[0]
+    assert "no invariant is broken" in debug(timeline)("why")[0]

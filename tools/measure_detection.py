@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -121,20 +122,24 @@ def _trial(factory: Any, mode: tuple[str, str, str], spec: FaultSpec, seed: int)
     }  # fmt: skip
 
 
-def cost(factory: Any, blocks: int = 12, rounds: int = 20) -> dict[str, Any]:
-    """CPU seconds of the same rounds four ways, in turns in one run: engine alone, recorded facts, with invariants,
-    with invariants and the layer-0 oracle."""
-    ways = [_way(factory, name) for name in ("engine", "facts", "invariants", "oracle")]
+def cost(factory: Any, blocks: int = 40, rounds: int = 10) -> dict[str, Any]:
+    """CPU time of the same rounds four ways, in turns in one run, medians over blocks relative to the engine alone:
+    engine, recorded facts, with invariants, with invariants and the layer-0 oracle."""
+    names = ("engine", "facts", "invariants", "oracle")
+    ways = [_way(factory, name) for name in names]
     for way in ways:
         next(way)
-    spent = [0.0] * len(ways)
+    ratios: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(blocks):
-        for number, way in enumerate(ways):
+        spent = []
+        for way in ways:
             begun = time.process_time()
             for _ in range(rounds):
                 next(way)
-            spent[number] += time.process_time() - begun
-    return dict(zip(("engine", "facts", "invariants", "oracle"), (round(value, 4) for value in spent), strict=True))
+            spent.append(time.process_time() - begun)
+        for name, seconds in zip(names, spent, strict=True):
+            ratios[name].append(seconds / spent[0])
+    return {name: round(median(values), 4) for name, values in ratios.items()}
 
 
 def _way(factory: Any, name: str) -> Iterator[None]:
@@ -296,7 +301,7 @@ def _cost(lines: list[dict[str, Any]]) -> Iterator[str]:
     yield from (
         "## Cost",
         "",
-        "CPU time of the same rounds in one process, in turns; the step is the engine alone, digests included.",
+        "CPU time of the same rounds in one process, in turns: medians relative to the engine alone, digests included.",
         "",
         "| | engine alone | + recorded facts | + invariants | + layer-0 oracle | invariants and oracle |",
         "|---|--:|--:|--:|--:|--:|",

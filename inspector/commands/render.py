@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from inspector.commands.fields import skews
 from inspector.describe import token_text
 from inspector.text import visible
+from sessions.rows import Note
 from sessions.view import LedgerView, RequestFact, StateFact
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ def positions(state: StateFact | None) -> str:
     if state.h_position == state.conv_position:
         return str(state.h_position)
     return f"h {number(state.h_position)} conv {number(state.conv_position)}"
+
+
+def note_text(note: Note) -> str:
+    """A note for a line of its own, with who wrote it when that is known."""
+    return visible(note.text) + (f" ({visible(note.author)})" if note.author else "")
 
 
 def place_of(timeline: Timeline) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sessions.view import LedgerView, RequestFact
 
 NAME = "layer0-oracle"
+REMEMBERED = 256
 POINTS = frozenset(("round_end", "rollback", "sync"))
 
 
@@ -97,6 +98,8 @@ class LayerZero:
         (right,) = engine.compute(FirstLayer(tokens=about.tokens, chunks=about.chunks))
         self.compared += 1
         if h.raw == right.h[0].raw and conv.raw == right.conv[0].raw:
+            if len(self._right) >= REMEMBERED:
+                self._right.clear()
             self._right[req, about.place] = token
             return []
         diff = difference(h, conv, right.h[0], right.conv[0], self.floor(engine, view))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from inspector.commands.debugger import Debugger
     from sessions.timeline import Timeline
 
-FORMAT = 1
+FORMAT = 2
 MOVES = ("run", "continue", "accept", "verify", "new", "rollback", "free")
 
 
@@ -131,6 +131,7 @@ def build(room: Room, folder: Path, factory: Callable[[], EnginePort], meta: dic
         RoomError: the room does not show what its note says.
         OSError: the folder cannot be written.
     """
+    from sessions.meta import MUSEUM
     from sessions.store import Store
     from sessions.timeline import Timeline
 
@@ -142,7 +143,9 @@ def build(room: Room, folder: Path, factory: Callable[[], EnginePort], meta: dic
     part = path.with_suffix(f".{os.getpid()}.part")
     part.unlink(missing_ok=True)
     timeline = Timeline.live(
-        engine, Store(part, "x", level="digests", meta={**meta, "title": room.title}), factory=factory
+        engine,
+        Store(part, "x", level="digests", meta={**meta, MUSEUM: room.name, "title": room.title}),
+        factory=factory,
     )
     timeline.oracle = LayerZero()
     try:

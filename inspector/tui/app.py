@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.filter import ANSIToTruecolor
 
@@ -24,10 +23,12 @@ from inspector.tui.messages import (
     OpenFailed,
     SlabReady,
     TensorsReady,
+    VerifyDone,
 )
 from inspector.tui.palette import CommandsProvider
 from inspector.tui.ports import Options
 from inspector.tui.requests import Requests
+from inspector.tui.routing import Routing
 from inspector.tui.screens.loading import LoadingScreen
 from inspector.tui.settings import Memory, settings_folder
 from inspector.tui.themes import PALETTES, Styles, textual_theme
@@ -43,7 +44,7 @@ ONE_LINE = 1
 MAIN = "main"
 
 
-class InspectorApp(Requests, App[int]):
+class InspectorApp(Requests, Routing):
     """The debugger's screen. ``opener`` makes the debugger in the worker thread; ``memory`` is what a second start
     remembers."""
 
@@ -73,6 +74,7 @@ class InspectorApp(Requests, App[int]):
             self.register_theme(textual_theme(palette))
         self.theme = self.options.theme or chosen.theme
         self._asked_branch = False
+        self.reply: tuple[str, str] = ("", "")
         self.animation_level = "none"
 
     @property
@@ -173,11 +175,22 @@ class InspectorApp(Requests, App[int]):
         lines = tuple(line for line in message.lines if line)
         output = cast("OutputPane", self.main.query_one("#output"))
         moved = message.quiet and message.status != "error"
+        if message.reply[0]:
+            self.answer(*message.reply)
         if lines and not moved:
             output.add(message.line, message.lines, message.status in ("ok", "quit"))
         if len(lines) > ONE_LINE and not moved and not self.movement(message.line):
             output.add_class("open")
             output.focus()
+
+    @on(VerifyDone)
+    def _verified(self) -> None:
+        """The round that ``v`` began stands at its decision: a digit answers it at once."""
+        self.holding = False
+        waiting = self.frame.waiting
+        if self.is_open and waiting is not None and waiting.what == "accept" and self.screen is self.main:
+            self.main.do_accept()
+        self.release()
 
     @on(TensorsReady)
     def _tensors(self, message: TensorsReady) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from pathlib import Path
 
 from inspector.describe import body
 from inspector.tui.frame import EventRow, Frame, Key, Marks, PoolSample, StopRow, difference
@@ -80,11 +81,13 @@ class Framer:
         )
 
     def _recording(self) -> str:
-        """``rec`` while a file is written, what is wrong when it no longer is."""
+        """``rec`` and the file's name while one is written, what is wrong when it no longer is."""
         timeline = self.debugger.timeline
         if timeline.trouble:
             return f"rec stopped: {timeline.trouble}"
-        return "rec" if timeline.path is not None and timeline.source == "live" else ""
+        if timeline.path is None or timeline.source != "live":
+            return ""
+        return f"rec {Path(timeline.path).name}"
 
     # ------------------------------------------------------------------------------------------------------ events
 

@@ -50,14 +50,27 @@ class EventsReady(Replaceable):
 
 
 class Answered(Message):
-    """A command is done: what was typed, its lines, its status."""
+    """A command is done: what was typed, its lines, its status. ``reply`` is one sentence and its kind when the command
+    moved nowhere: it is shown whatever else the stop line has to tell."""
 
-    def __init__(self, line: str, lines: tuple[str, ...], status: str, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        line: str,
+        lines: tuple[str, ...],
+        status: str,
+        quiet: bool = False,
+        reply: tuple[str, str] = ("", ""),
+    ) -> None:
         super().__init__()
+        self.reply = reply
         self.line = line
         self.lines = lines
         self.status = status
         self.quiet = quiet
+
+
+class VerifyDone(Message):
+    """The verify round that the screen asked for has come to its decision, or has ended otherwise."""
 
 
 class Loading(Replaceable):

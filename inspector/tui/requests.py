@@ -39,6 +39,8 @@ class Requests:
         def registry(self) -> Any: ...
 
         _asked_branch: bool
+        holding: bool
+        reply: tuple[str, str]
 
         def set_theme(self, name: str) -> None: ...
         def use_keymap(self, name: str) -> None: ...
@@ -62,11 +64,16 @@ class Requests:
         self.worker.submit(line, quiet=key)
 
     def verify(self, drafts: str) -> None:
-        """A verify round that waits at its accept decision."""
-        if self.frame.mode == "HISTORY" and not self._asked_branch:
-            self._ask_branch("verify", lambda: self.worker.verify(drafts))
-        else:
+        """A verify round that waits at its accept decision. What is typed until then is meant for that decision."""
+
+        def go() -> None:
+            self.holding = True
             self.worker.verify(drafts)
+
+        if self.frame.mode == "HISTORY" and not self._asked_branch:
+            self._ask_branch("verify", go)
+        else:
+            go()
 
     def _ask_branch(self, line: str, go: Callable[[], None]) -> None:
         def answered(yes: bool | None) -> None:
@@ -271,8 +278,21 @@ class Requests:
         from dataclasses import replace
 
         self.frame = replace(self.frame, stop=text, stop_kind="note")
+        self.reply = (text, "note")
         if self.is_open:
             self.main.show(self.frame)
+            self.main.show_reply(self.reply)
+
+    def answer(self, text: str, kind: str) -> None:
+        """The answer to what was done last: it has the stop line until the next key."""
+        self.reply = (text, kind)
+        if self.is_open:
+            self.main.show_reply(self.reply)
+
+    def forget_reply(self) -> None:
+        """A key was pressed: the stop line tells again why the debugger stands here."""
+        if self.reply[0]:
+            self.answer("", "")
 
 
 def focus_line(frame: Frame, how: str) -> str:

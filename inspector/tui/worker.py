@@ -27,6 +27,7 @@ from inspector.tui.messages import (
     OpenFailed,
     SlabReady,
     TensorsReady,
+    VerifyDone,
 )
 
 if TYPE_CHECKING:
@@ -87,11 +88,14 @@ class Worker:
 
         def job() -> None:
             debugger = self.opened_debugger
-            stop = debugger.execute('tbreak decision if event.what == "accept"')
-            self._execute(f"verify {drafts}".strip(), False)
-            if isinstance(stop.data, int) and any(point.number == stop.data for point in debugger.stops):
-                debugger.execute(f"delete {stop.data}")
-                self._send(FrameReady(self.framer.frame()))
+            try:
+                stop = debugger.execute('tbreak decision if event.what == "accept"')
+                self._execute(f"verify {drafts}".strip(), False)
+                if isinstance(stop.data, int) and any(point.number == stop.data for point in debugger.stops):
+                    debugger.execute(f"delete {stop.data}")
+                    self._send(FrameReady(self.framer.frame()))
+            finally:
+                self._send(VerifyDone())
 
         self._jobs.put(job)
 
@@ -238,8 +242,8 @@ class Worker:
         finally:
             self.busy = framer.running = False
         framer.moved()
-        _tell(framer, result)
-        self._send(Answered(line, tuple(result.lines), result.status, quiet))
+        reply = _tell(framer, result)
+        self._send(Answered(line, tuple(result.lines), result.status, quiet, reply))
         self._show()
 
     def _show(self) -> None:
@@ -302,8 +306,9 @@ KINDS = {
 }
 
 
-def _tell(framer: Framer, result: Any) -> None:
-    """The sentence of the stop line."""
+def _tell(framer: Framer, result: Any) -> tuple[str, str]:
+    """The sentence of the stop line. Returns it, and its kind, when the command stopped nowhere new: then it is the
+    answer to what was typed, and no finding or open decision may hide it."""
     lines = [line for line in result.lines if line.strip()]
     if result.status in ("error", "failed") and result.stop is None:
         framer.stop, framer.stop_kind = " ".join(lines[:1]) or result.status, "error"
@@ -313,5 +318,10 @@ def _tell(framer: Framer, result: Any) -> None:
         if reason == "cancelled":
             text = f"paused at event {result.stop.seq:,}"
         framer.stop, framer.stop_kind = text.strip(), KINDS.get(reason, "step")
+        if reason not in ("refused", "error", "edge", "start"):
+            return "", ""
     elif len(lines) == 1:
         framer.stop, framer.stop_kind = lines[0].strip(), "note"
+    else:
+        return "", ""
+    return framer.stop, framer.stop_kind

@@ -14,6 +14,7 @@ from inspector.commands.places import Base, PlaceSpec
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
 from inspector.commands.render import positions, table
 from inspector.text import plural
+from sessions.view import LedgerView
 
 if TYPE_CHECKING:
     from inspector.analysis.diff import Diff
@@ -109,8 +110,10 @@ def _side(ctx: Context, place: Place, instant: Instant) -> Side:
     debugger = ctx.debugger
     view = debugger.view_of(instant)
     state = view.states.get(place)
+    if state is None:
+        raise CommandError(_never_written(view, place))
     layers = view.start.recurrent_layers
-    digests = state.digests if state is not None and len(state.digests) == len(layers) else ()
+    digests = state.digests if len(state.digests) == len(layers) else ()
 
     def known(layer: int, part: str) -> str:
         return digests[layers.index(layer)][PARTS.index(part)] if digests else ""
@@ -120,6 +123,13 @@ def _side(ctx: Context, place: Place, instant: Instant) -> Side:
     return Side(
         f"{place}{at}", positions(state), lambda layer, part: read(debugger, place, instant, layer, part), known
     )
+
+
+def _never_written(view: LedgerView, place: Place) -> str:
+    """``ring:0.0 was never written up to event 60; written: live:0, ring:0.1``"""
+    near = sorted((other for other in view.states if other.slot == place.slot), key=str)
+    there = ", ".join(map(str, near)) or "no place of this slot"
+    return f"{place} was never written up to event {view.seq}; written: {there}"
 
 
 def _base(ctx: Context, base: Base, spec: PlaceSpec, place: Place, instant: Instant) -> Side:

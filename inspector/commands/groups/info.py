@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from inspector.commands.errors import CommandError, UsageError
 from inspector.commands.groups import info_state
 from inspector.commands.groups.stopping import invariant_rows, stop_rows
-from inspector.commands.render import request_line, table
+from inspector.commands.render import note_text, request_line, table
 from inspector.describe import describe, token_text
 from inspector.text import byte_size, visible
 
@@ -117,8 +117,14 @@ def _marks(debugger: Debugger, which: str) -> list[str]:
     marks = debugger.timeline.bookmarks
     rows = [(f"'{name}", f"@{seq}") for name, seq in sorted(marks.items(), key=lambda item: (item[1], item[0]))]
     lines = table(("mark", "event"), rows) if rows else ["no bookmark is set: mark NAME"]
-    notes = [note for note in debugger.timeline.notes if note.text and note.kind != "command"]
+    notes = [note for note in debugger.timeline.notes if note.text]
     return [*lines, *(f"@{note.seq} {visible(note.text)}" for note in notes)]
+
+
+def _notes(debugger: Debugger, which: str) -> list[str]:
+    notes = [note for note in debugger.timeline.notes if note.kind == "note"]
+    lines = [f"@{note.seq} {note_text(note)}" for note in sorted(notes, key=lambda note: note.seq)]
+    return lines or ["there is no note: note TEXT"]
 
 
 def _counters(debugger: Debugger, which: str) -> list[str]:
@@ -163,6 +169,7 @@ TOPICS: dict[str, tuple[str, Topic]] = {
     "tokens": ("tokens of the request with their marks (FIRST LAST picks)", _tokens),
     "branches": ("lines of history", _branches),
     "marks": ("bookmarks and notes", _marks),
+    "notes": ("notes and the event each is about", _notes),
     "invariants": ("the invariants and whether they are on", lambda debugger, which: invariant_rows(debugger)),
     "counters": ("what the run counted (a part of a name picks)", _counters),
     "prefix": ("the prefix cache", info_state.prefix),

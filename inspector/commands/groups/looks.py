@@ -9,7 +9,7 @@ from inspector.commands.groups.info import TOPICS
 from inspector.commands.parser import split_commas
 from inspector.commands.places import PlaceSpec
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
-from inspector.commands.render import place_of, positions, request_line
+from inspector.commands.render import note_text, place_of, positions, request_line
 from inspector.describe import describe, token_text
 from inspector.judging.why import more
 from inspector.text import plural, visible
@@ -155,21 +155,23 @@ def _writers(ctx: Context, place: Place, part: str, seq: int, most: int) -> list
     return found
 
 
-def _finding(ctx: Context) -> Finding:
+def _finding(ctx: Context) -> Finding | None:
+    """The finding at now, else the last before; None when there is none."""
     timeline = ctx.debugger.timeline
     stop = ctx.debugger.last_stop
     found = timeline.findings(None, timeline.now)
     here = [finding for finding in found if finding.seq == timeline.now]
     if not here and stop is not None and stop.finding is not None and stop.seq == timeline.now:
         here = [stop.finding]
-    if not here and not found:
-        raise CommandError(f"no invariant is broken up to event {timeline.now}")
-    return (here or found[-1:])[0]
+    return next(iter(here or found[-1:]), None)
 
 
 def _why(ctx: Context, args: Args) -> Result:
     debugger = ctx.debugger
     finding = _finding(ctx)
+    if finding is None:
+        ctx.say(f"no invariant is broken up to event {debugger.timeline.now}")
+        return ctx.result()
     view = debugger.timeline.view_at(finding.seq)
     who = f" of r{finding.req}" if finding.req >= 0 else ""
     ctx.say(f"{finding.name}{who}, since event {finding.seq}" + (f", at {finding.where}" if finding.where else ""))
@@ -186,6 +188,8 @@ def _why(ctx: Context, args: Args) -> Result:
             if writers:
                 ctx.say(f"  {place}.{part} last written by {describe(writers[0], view)}")
     ctx.say(*more(view, finding))
+    notes = [note for note in debugger.timeline.notes if note.kind == "note" and note.seq == finding.seq]
+    ctx.say(*(f"  note: {note_text(note)}" for note in notes))
     others = debugger.timeline.findings(None, debugger.timeline.now)
     if len(others) > 1:
         ctx.say(f"  {plural(len(others), 'finding')} up to now: info findings")

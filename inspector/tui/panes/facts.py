@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspector.tui.frame import Frame
 from inspector.tui.text import Span
+from sessions.finding import Finding
 from sessions.view import LedgerView, RequestFact, StateFact
 
 SHORT = {
@@ -65,6 +66,35 @@ def rows_ahead(view: LedgerView, request: RequestFact) -> int:
     if live is None or not live.dirty or live.h_position is None:
         return 0
     return live.h_position - request.expected
+
+
+def consequence(frame: Frame, finding: Finding) -> str:
+    """What a finding means, its point first: ``conv is 2 tokens ahead of h and KV (26 vs 24)``. Positions are told only
+    while they are what the finding found; anything else as found and expected."""
+    request = frame.view.requests.get(finding.req)
+    live = frame.view.live(finding.req)
+    if request is not None and live is not None and finding.name.replace(" ", "-") == "positions-agree":
+        told = _odd_one(live.h_position, live.conv_position, request.cursor)
+        if told:
+            return told
+    if finding.expected and finding.found and len(finding.expected) + len(finding.found) < 70:
+        return f"found {finding.found}, expected {finding.expected}"
+    return finding.text or f"found {finding.found}, expected {finding.expected}"
+
+
+def _odd_one(h: int | None, conv: int | None, kv: int) -> str:
+    """Which of the three positions stands alone, and where; "" when they agree or one is unknown."""
+    if h is None or conv is None or h == conv == kv:
+        return ""
+    at = {"h": h, "conv": conv, "KV": kv}
+    for name, position in at.items():
+        others = [other for other in at if other != name]
+        if at[others[0]] == at[others[1]]:
+            off = position - at[others[0]]
+            way = "ahead of" if off > 0 else "behind"
+            unit = "token" if abs(off) == 1 else "tokens"
+            return f"{name} is {abs(off)} {unit} {way} {' and '.join(others)} ({position} vs {at[others[0]]})"
+    return f"h, conv and KV differ: {h}, {conv} and {kv}"
 
 
 def phase_text(frame: Frame) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -13,8 +13,10 @@ from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from inspector.tui.frame import Frame
+from inspector.tui.routing import Ready
 from inspector.tui.screens.choices import Choice
 from inspector.tui.text import fit, token_text, visible
+from inspector.tui.widgets.editing import first_line, insert, press
 
 
 def steady(field: Input) -> Input:
@@ -23,10 +25,35 @@ def steady(field: Input) -> Input:
     return field
 
 
-class AskDialog(ModalScreen[str | None]):
-    """One line of text. Escape gives None."""
+Answer = TypeVar("Answer")
+
+
+class Dialog(ModalScreen[Answer]):
+    """A question whose keys are handed to it in order, from the first one on (see ``routing``)."""
 
     CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready = False
+
+    def on_mount(self) -> None:
+        self.ready = True
+        self.app.post_message(Ready())
+
+    def take_key(self, event: events.Key) -> None:
+        """One key. To be filled in."""
+        raise NotImplementedError
+
+    def take_paste(self, text: str) -> None:
+        """Pasted text goes into the input, where there is one."""
+        for field in self.query(Input):
+            self.set_focus(field)
+            insert(field, first_line(text))
+
+
+class AskDialog(Dialog[str | None]):
+    """One line of text. Escape gives None."""
 
     def __init__(self, title: str, about: tuple[str, ...], value: str = "") -> None:
         super().__init__()
@@ -43,22 +70,21 @@ class AskDialog(ModalScreen[str | None]):
         box.border_subtitle = Content(" enter · esc ")
 
     def on_mount(self) -> None:
-        self.query_one(Input).focus()
+        self.set_focus(self.query_one(Input))
+        super().on_mount()
 
-    @on(Input.Submitted)
-    def _done(self, message: Input.Submitted) -> None:
-        self.dismiss(message.value.strip())
-
-    def on_key(self, event: events.Key) -> None:
+    def take_key(self, event: events.Key) -> None:
+        field = self.query_one(Input)
         if event.key == "escape":
-            event.stop()
             self.dismiss(None)
+        elif event.key == "enter":
+            self.dismiss(field.value.strip())
+        else:
+            press(field, event)
 
 
-class ChoiceDialog(ModalScreen[str | None]):
+class ChoiceDialog(Dialog[str | None]):
     """A list to choose from, and an input for what is not in it. Escape gives None."""
-
-    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
 
     def __init__(self, title: str, choices: list[Choice], ask: str = "") -> None:
         super().__init__()
@@ -81,38 +107,43 @@ class ChoiceDialog(ModalScreen[str | None]):
         box.border_subtitle = Content(" enter · tab to type · esc ")
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
+        self.set_focus(self.query_one(OptionList))
+        super().on_mount()
 
     @on(OptionList.OptionSelected)
     def _chosen(self, message: OptionList.OptionSelected) -> None:
         self.dismiss(self.choices[message.option_index][2])
 
-    @on(Input.Submitted)
-    def _typed(self, message: Input.Submitted) -> None:
-        if message.value.strip():
-            self.dismiss(message.value.strip())
-
-    def on_key(self, event: events.Key) -> None:
+    def take_key(self, event: events.Key) -> None:
+        options = self.query_one(OptionList)
+        fields = [*self.query(Input)]
+        typing = isinstance(self.focused, Input)
         if event.key == "escape":
-            event.stop()
             self.dismiss(None)
-        elif event.character and event.is_printable and not isinstance(self.focused, Input) and self.hint:
+        elif event.key in ("tab", "shift+tab") and fields:
+            self.set_focus(options if typing else fields[0])
+        elif event.key == "enter":
+            self._enter(fields[0].value.strip() if typing else "", options.highlighted, typing)
+        elif typing:
+            press(fields[0], event)
+        elif event.character in ("j", "k"):
+            options.action_cursor_down() if event.character == "j" else options.action_cursor_up()
+        elif event.is_printable and fields:
             # whoever types means the input
-            event.stop()
-            if event.character in ("j", "k"):
-                moved = self.query_one(OptionList)
-                moved.action_cursor_down() if event.character == "j" else moved.action_cursor_up()
-                return
-            field = self.query_one(Input)
-            field.focus()
-            field.value = event.character
-            field.cursor_position = len(field.value)
+            self.set_focus(fields[0])
+            press(fields[0], event)
+        else:
+            press(options, event)
+
+    def _enter(self, text: str, place: int | None, typing: bool) -> None:
+        if typing and text:
+            self.dismiss(text)
+        elif not typing and self.choices:
+            self.dismiss(self.choices[place or 0][2])
 
 
-class ConfirmDialog(ModalScreen[bool]):
+class ConfirmDialog(Dialog[bool]):
     """Yes or no. Enter or y is yes."""
-
-    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
 
     def __init__(self, question: str) -> None:
         super().__init__()
@@ -123,19 +154,15 @@ class ConfirmDialog(ModalScreen[bool]):
             yield Label(self.question, markup=False, classes="strong")
         box.border_subtitle = Content(" y or enter · n or esc ")
 
-    def on_key(self, event: events.Key) -> None:
+    def take_key(self, event: events.Key) -> None:
         if event.key in ("y", "enter"):
-            event.stop()
             self.dismiss(True)
         elif event.key in ("n", "escape", "q"):
-            event.stop()
             self.dismiss(False)
 
 
-class AcceptDialog(ModalScreen[int | None]):
+class AcceptDialog(Dialog[int | None]):
     """The rows of the paused round: which drafts the model agrees with. A digit answers at once."""
-
-    CSS_PATH: ClassVar[str] = "../styles/dialogs.tcss"
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
@@ -185,8 +212,7 @@ class AcceptDialog(ModalScreen[int | None]):
             )  # fmt: skip
         return out
 
-    def on_key(self, event: events.Key) -> None:
-        event.stop()
+    def take_key(self, event: events.Key) -> None:
         if event.key.isdigit() and self.low <= int(event.key) <= self.high:
             self.dismiss(int(event.key))
         elif event.key == "enter" and self.default is not None:

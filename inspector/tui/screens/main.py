@@ -26,10 +26,12 @@ from inspector.tui.panes.stops import StopsPane
 from inspector.tui.panes.streams import StreamsPane
 from inspector.tui.panes.tensors import TensorsPane
 from inspector.tui.panes.tokens import TokensPane
+from inspector.tui.routing import Ready
 from inspector.tui.screens.actions import Actions
 from inspector.tui.themes import Styles
 from inspector.tui.widgets.bars import CursorsBar, KeysBar, LineBar, StatusBar, StopBar, TimelineBar
 from inspector.tui.widgets.command_line import CommandLine
+from inspector.tui.widgets.editing import first_line, insert
 from inspector.tui.widgets.pane import Pane
 from inspector.tui.widgets.tabs import TabsBar
 
@@ -69,6 +71,8 @@ class MainScreen(Actions, Screen[None]):
         self.active = "tokens"
         self.zoomed = False
         self.extra = ""
+        self.typing = False
+        self.ready = False
         self.keys: Keys
 
     @property
@@ -107,6 +111,8 @@ class MainScreen(Actions, Screen[None]):
         self.apply_keymap()
         self.show(self.debugger_app.frame)
         self.query_one("#tokens", Pane).focus()
+        self.ready = True
+        self.app.post_message(Ready())
 
     # ---------------------------------------------------------------------------------------------------- drawing
 
@@ -121,6 +127,12 @@ class MainScreen(Actions, Screen[None]):
             pane.show(frame)
         for bar in self.query(LineBar):
             bar.show(frame)
+
+    def show_reply(self, reply: tuple[str, str]) -> None:
+        """The answer to the last action (text and kind), or nothing any more."""
+        bar = self.query_one(StopBar)
+        bar.reply = reply
+        bar.redraw()
 
     def take_table(self, table: TensorTable | None) -> None:
         """Statistics of the state tensors, from the worker."""
@@ -221,17 +233,17 @@ class MainScreen(Actions, Screen[None]):
 
     @property
     def pane(self) -> Pane:
-        """The pane that keys act on."""
+        """The pane that keys act on: the drawer of answers while it has the focus, else the active one."""
         focused = self.focused
-        return focused if isinstance(focused, Pane) else self.query_one(f"#{self.active}", Pane)
+        return focused if isinstance(focused, OutputPane) else self.query_one(f"#{self.active}", Pane)
 
     # ------------------------------------------------------------------------------------------------------- keys
 
-    def on_key(self, event: events.Key) -> None:
-        if isinstance(self.focused, CommandLine):
+    def take_key(self, event: events.Key) -> None:
+        """A key: of the command line while it is open, else of the keymap."""
+        if self.typing:
+            self._type(event)
             return
-        event.stop()
-        event.prevent_default()
         outcome = self.keys.feed(spell(event.key, event.character))
         if outcome.action:
             self.hint()
@@ -241,20 +253,31 @@ class MainScreen(Actions, Screen[None]):
         else:
             self.hint()
 
-    @on(CommandLine.Entered)
-    def _entered(self, message: CommandLine.Entered) -> None:
-        self.leave_line()
-        if message.search:
-            self.search(message.line)
-        else:
-            self.debugger_app.run_line(message.line)
+    def take_paste(self, text: str) -> None:
+        """Pasted text goes into the command line, and is never run: its first line only."""
+        line = first_line(text)
+        if not self.typing:
+            search = line.startswith("/")
+            line = line.removeprefix("/" if search else ":")
+            self.keys.reset()
+            self.line("", search)
+        insert(self.query_one(CommandLine), line)
 
-    @on(CommandLine.Left)
-    def _left(self) -> None:
+    def _type(self, event: events.Key) -> None:
+        line = self.query_one(CommandLine)
+        if event.key not in ("enter", "escape"):
+            line.take_key(event)
+            return
+        text, search = line.value, line.searching
         self.leave_line()
+        if event.key == "enter" and search:
+            self.search(text)
+        elif event.key == "enter":
+            self.debugger_app.run_line(text)
 
     def leave_line(self) -> None:
         """From the command line back to the pane."""
+        self.typing = False
         line = self.query_one(CommandLine)
         line.can_focus = False
         line.value = ""
@@ -279,5 +302,12 @@ class MainScreen(Actions, Screen[None]):
         self.debugger_app.want_events(message.low, message.high)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        if isinstance(event.widget, Pane) and event.widget.id in PANES.values():
+        if self.typing and event.widget is not self.query_one(CommandLine):
+            # a pane asked for the focus before the line was opened, and gets it only now
+            self.set_focus(self.query_one(CommandLine))
+        elif event.widget is self.focused and isinstance(event.widget, Pane) and event.widget.id in PANES.values():
             self.active = event.widget.id or self.active
+
+    def on_click(self, event: events.Click) -> None:
+        if self.typing and not isinstance(event.widget, CommandLine):
+            self.leave_line()

@@ -24,6 +24,7 @@ class ScreenPart:
         def narrow(self) -> bool: ...
 
         zoomed: bool
+        typing: bool
         layout_name: str
         active: str
         app: Any
@@ -51,6 +52,7 @@ class ScreenPart:
     def line(self, text: str, search: bool = False) -> None:
         """Open the command line with ``text`` typed."""
         self.query_one("#mark").update("/" if search else "mtl ›")
+        self.typing = True
         self.query_one(CommandLine).begin(text, search)
 
     # --------------------------------------------------------------------------------------------------- dialogs

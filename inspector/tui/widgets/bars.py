@@ -11,7 +11,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from inspector.tui.frame import Frame, Marks
-from inspector.tui.panes.facts import phase_text, skew
+from inspector.tui.panes.facts import consequence, phase_text, skew
 from inspector.tui.text import Line, Span, between, crop, line_width, pad, visible, width
 from inspector.tui.themes import INK, Styles, owner_role
 from sessions.view import StateFact
@@ -92,7 +92,10 @@ class StatusBar(LineBar):
         if frame.running:
             right += [("▶ running", "live"), SEPARATOR]
         if frame.recording:
-            right += [("● rec", "good") if frame.recording == "rec" else (" ✗ rec stopped ", "badge-bad"), SEPARATOR]
+            stopped = frame.recording.startswith("rec stopped")
+            name = visible(frame.recording.removeprefix("rec").strip())
+            shown = f"● REC {name}" if cells >= 100 else "● REC"
+            right += [(" ✗ rec stopped ", "badge-bad") if stopped else (shown[:28].rstrip(), "good"), SEPARATOR]
         if view.faults:
             right += [(f"fault {', '.join(view.faults)}"[:24], "warn"), SEPARATOR]
         broken = len(frame.broken)
@@ -140,9 +143,13 @@ def _position_role(wrong: bool, live: StateFact | None) -> str:
 
 
 class StopBar(LineBar):
-    """Why the debugger stands here, and what to press next."""
+    """The answer to the last action, else why the debugger stands here and what to press next."""
+
+    reply: tuple[str, str] = ("", "")
 
     def line(self, frame: Frame, cells: int) -> Line:
+        if self.reply[0]:
+            return _sentence(*self.reply, cells)
         waiting = frame.waiting
         if waiting is not None and waiting.what == "accept":
             return crop(
@@ -162,14 +169,19 @@ class StopBar(LineBar):
         if frame.findings and (frame.stop_kind == "finding" or frame.findings[0].seq == frame.view.seq):
             finding = frame.findings[0]
             more = f"  (+{len(frame.findings) - 1} more)" if len(frame.findings) > 1 else ""
-            text = visible(finding.text or f"{finding.name}: expected {finding.expected}, found {finding.found}")
-            left: Line = ((" ! ", "badge-bad"), (" ", ""), (visible(finding.name), "bad"), ("  ", ""))
-            return between((*left, (text + more, "text")), ((" :why explains ", "dim"),), cells)
-        if frame.stop:
-            sign = {"error": ("✗", "bad"), "finding": ("!", "bad"), "hit": ("●", "warn"), "end": ("■", "dim")}
-            mark, role = sign.get(frame.stop_kind, ("·", "dim"))
-            return crop(((f" {mark} ", role), (visible(frame.stop), "text" if role != "bad" else "bad")), cells)
-        return ()
+            right: Line = ((" :why explains ", "dim"),)
+            left: Line = (
+                (" ! ", "badge-bad"), (" ", ""), (visible(consequence(frame, finding)), "bad"), (more, "text"),
+                (f"  {visible(finding.name)}", "dim"),
+            )  # fmt: skip
+            return between(crop(left, max(0, cells - line_width(right))), right, cells)
+        return _sentence(frame.stop, frame.stop_kind, cells) if frame.stop else ()
+
+
+def _sentence(text: str, kind: str, cells: int) -> Line:
+    sign = {"error": ("✗", "bad"), "finding": ("!", "bad"), "hit": ("●", "warn"), "end": ("■", "dim")}
+    mark, role = sign.get(kind, ("·", "dim"))
+    return crop(((f" {mark} ", role), (visible(text), "text" if role != "bad" else "bad")), cells)
 
 
 class TimelineBar(LineBar):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from textual import events
-from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input
+
+from inspector.tui.widgets.editing import press
 
 Complete = Callable[[str], Awaitable[Sequence[str]]]
 
@@ -31,18 +32,8 @@ class HistorySuggester(Suggester):
 
 
 class CommandLine(Input):
-    """Input of one line. ``prefix`` says what is typed: a command, or a search word."""
-
-    class Entered(Message):
-        """A line was entered; ``search`` when it is a word to look for."""
-
-        def __init__(self, line: str, search: bool) -> None:
-            super().__init__()
-            self.line = line
-            self.search = search
-
-    class Left(Message):
-        """Escape: back to the panes."""
+    """Input of one line: a command, or (``searching``) a word to look for. Its keys come from the main screen, which
+    also takes the line when it is entered: what is typed in a burst must not be split between line and panes."""
 
     def __init__(self, history: list[str], complete: Complete, *, id: str | None = None) -> None:
         super().__init__(
@@ -58,34 +49,24 @@ class CommandLine(Input):
         self._choice = 0
 
     def begin(self, text: str = "", search: bool = False) -> None:
-        """Take the focus with ``text`` already typed."""
+        """Begin a line with ``text`` already typed."""
         self.searching = search
         self._place = len(self.history)
         self._choices = []
         self.value = text
         self.cursor_position = len(text)
         self.can_focus = True
-        self.focus()
+        self.screen.set_focus(self)
 
-    async def on_key(self, event: events.Key) -> None:
-        if event.key == "escape":
-            event.stop()
-            self.value = ""
-            self.post_message(self.Left())
-        elif event.key in ("up", "down"):
-            event.stop()
+    def take_key(self, event: events.Key) -> None:
+        """A key that edits the line."""
+        if event.key in ("up", "down"):
             self._recall(-1 if event.key == "up" else 1)
         elif event.key == "tab":
-            event.stop()
-            event.prevent_default()
-            await self._next_choice()
-        elif event.key == "enter":
-            event.stop()
-            event.prevent_default()
-            line, self.value = self.value, ""
-            self.post_message(self.Entered(line, self.searching))
+            self.run_worker(self._next_choice(), exclusive=True)
         else:
             self._choices = []
+            press(self, event)
 
     def _recall(self, step: int) -> None:
         self._place = max(0, min(len(self.history), self._place + step))
@@ -94,8 +75,11 @@ class CommandLine(Input):
 
     async def _next_choice(self) -> None:
         if not self._choices:
-            self._choices = list(await self._complete(self.value))
-            self._choice = -1
+            typed = self.value
+            found = list(await self._complete(typed))
+            if self.value != typed:
+                return
+            self._choices, self._choice = found, -1
         if self._choices:
             self._choice = (self._choice + 1) % len(self._choices)
             self.value = self._choices[self._choice]
