@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 INDEX = "model.safetensors.index.json"
 STORED = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float32"}
+# what a folder with weights has, also in formats that are refused
+WEIGHTS = ("*.safetensors", INDEX, "*.bin", "*.pt", "*.pth", "*.gguf")
 # fingerprint: this many samples of this many bytes from each file
 SAMPLES, SAMPLE_BYTES = 64, 4096
 
@@ -83,7 +85,7 @@ def inspect_checkpoint(path: str | Path) -> CheckpointInfo:
     root = Path(path).expanduser()
     if root.suffix == ".json" and not root.name.endswith(".index.json"):
         return _config_only(root)
-    if (root / "config.json").is_file() and not (any(root.glob("*.safetensors")) or (root / INDEX).is_file()):
+    if (root / "config.json").is_file() and not any(any(root.glob(pattern)) for pattern in WEIGHTS):
         return _config_only(root / "config.json")
     headers = _headers(root)
     side = _side_files(root, headers)

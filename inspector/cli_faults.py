@@ -63,7 +63,7 @@ def _faults(
         sys.stderr.write("\r" + " " * 60 + "\r")
     if not as_json:
         sys.stdout.write("".join(f"{line}\n" for line in report(outcomes)))
-        if names:
+        if names and not everything:
             from inspector.museum.rooms import rooms
 
             for spec in chosen:

@@ -96,7 +96,7 @@ def _check(
     first: Annotated[bool, typer.Option("--first", help="Only the first finding of each invariant.")] = False,
 ) -> None:
     from inspector.text import plural, visible
-    from sessions.invariants import Checker
+    from sessions.invariants import ORACLES, Checker
     from sessions.opening import open_source
 
     try:
@@ -115,7 +115,9 @@ def _check(
         names: set[str] = set()
         for branch in record.branches:
             events += branch.last - branch.at
-            for finding in opened.history.check(checker, branch.id):
+            # oracles need a model: theirs are as they were found when it ran
+            told = [found for found in opened.history.findings(branch.id) if found.name in ORACLES]
+            for finding in sorted([*opened.history.check(checker, branch.id), *told], key=lambda one: one.seq):
                 owner = record.owner(branch.id, finding.seq)
                 key = (owner, f"{finding.name} {finding.req} {finding.where} {finding.text}", finding.seq)
                 if key in seen or (first and finding.name in names):

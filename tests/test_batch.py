@@ -8,6 +8,7 @@ import pytest
 from cli_helpers import NEW, Cli, fake_session
 from fake_engine import FakeEngine
 
+from engine.config import EngineConfig
 from inspector.cli_batch import play
 from inspector.commands.debugger import Debugger
 from sessions.timeline import Timeline
@@ -158,3 +159,37 @@ def test_a_script_that_cannot_be_read_is_unreadable_input(cli: Cli, tmp_path: Pa
 def test_an_invariant_that_is_none_is_a_usage_error(cli: Cli, tmp_path: Path) -> None:
     status, _, err = cli("check", fake_session(tmp_path / "s.mtl"), "--off", "nope")
     assert status == 2 and "no invariant 'nope'" in err
+
+
+# ---------------------------------------------------------------------------------------------- what newcomers type
+
+
+def test_the_tour_of_the_readme_does_what_it_says(cli: Cli, tmp_path: Path) -> None:
+    readme = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+    tour = readme.split("$ cat tour.txt\n")[1].split("    $ metrale-inspect")[0]
+    (tmp_path / "tour.txt").write_text(tour)
+    file = tmp_path / "tour.mtl"
+    status, out, err = cli("batch", "-x", tmp_path / "tour.txt", "--record", file, "--echo")
+    assert status == 0 and err == "" and "BRANCH 1" in out
+    restored, older = out.split("> diff live ring ")[1:]
+    assert "h: 6 layers, all bitwise equal" in restored and "conv: 6 layers, all bitwise equal" in restored
+    assert "h: 6 layers, 6 differ" in older and "3 tokens ahead" in older
+    assert out.rstrip().endswith("> assert skew == 0")
+    assert cli("replay", file)[1].endswith("the same\n") and cli("check", file)[0] == 0
+
+
+def test_the_demo_shows_boundaries_and_mixed_acceptance_early() -> None:
+    from inspector.cli_screen import DEMO_REQUEST
+    from inspector.opening import open_live
+
+    debugger = open_live(None, EngineConfig())
+    assert debugger.execute(DEMO_REQUEST).ok and debugger.execute("run 12").ok
+    events = debugger.timeline.events(1, debugger.timeline.last)
+    boundary = next(event for event in events if event.kind == "boundary")
+    accepted = {event.accepted for event in events if event.kind == "accept"}  # type: ignore[attr-defined]
+    assert 2 <= boundary.round <= 4 and {1, 2, 4} <= accepted
+    assert debugger.execute("run 90").ok
+    request = debugger.view.requests[1]
+    text = "".join(debugger.view.texts[token] for token in request.tokens[-200:])
+    assert request.outputs > 200 and len({text[at : at + 40] for at in range(0, 400, 40)}) == 10
+    debugger.close()

@@ -281,6 +281,34 @@ def test_calls_without_meaning_are_counted_once_and_ticks_are_none(cli: Cli, tmp
     assert cli("batch", tmp_path / "a.trace", "-e", "where")[2] == err
 
 
+def test_check_tells_what_an_oracle_found_when_the_model_ran(cli: Cli, tmp_path: Path) -> None:
+    from sessions.finding import Finding
+    from sessions.timeline import Timeline
+
+    file = fake_session(tmp_path / "s.mtl")
+    assert cli("check", file)[0] == 0
+    timeline = Timeline.open(file)
+    timeline.add_finding(Finding("layer0-oracle", 30, 1, "live:0", text="layer 0 is wrong"))
+    timeline.close()
+    status, out, _ = cli("check", file)
+    assert status == 1 and out.startswith("@30") and "layer0-oracle: layer 0 is wrong" in out and "1 finding" in out
+
+
+def test_a_saved_session_counts_the_events_of_all_branches(cli: Cli, tmp_path: Path) -> None:
+    from fake_engine import FakeEngine
+
+    from inspector.commands.debugger import Debugger
+    from sessions.timeline import Timeline
+
+    debugger = Debugger(Timeline.live(FakeEngine(), factory=FakeEngine))
+    for line in (NEW, "run 5", "rev next 2", "verify 1"):
+        debugger.execute(line)
+    assert len(debugger.timeline.branches) == 2
+    said = debugger.execute(f"record {tmp_path / 'c.mtl'}").lines[0]
+    debugger.close()
+    assert said.endswith(cli("check", tmp_path / "c.mtl")[1].split(":")[0])
+
+
 def test_check_and_replay_count_the_same_events(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "s.mtl"
     assert cli("record", file, "--prompt", "the ring", "--max-tokens", "12")[0] == 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tui_samples as samples
 
-from engine.events import Place
+from engine.events import Place, StateCopy
 from inspector.tui.frame import Frame, difference
 from inspector.tui.panes.blocks import BlocksPane
 from inspector.tui.panes.cursors import CursorsPane
@@ -173,6 +173,27 @@ def test_cursors_in_step_and_out_of_step() -> None:
     assert "53 +2 !" in plain(row_with(built(CursorsPane(), samples.broken_frame()), "conv"))
 
 
+def test_a_difference_on_its_way_reads_otherwise_than_a_broken_one() -> None:
+    frame = samples.dirty_frame()
+    place, request = Place("live", 1), frame.request
+    assert request is not None
+    view = frame.view
+    states = view.states.set(place, dataclasses.replace(view.states[place], conv_position=request.cursor + 2))
+    view = dataclasses.replace(view, states=states)
+    plain_ = plain(row_with(built(CursorsPane(), dataclasses.replace(frame, view=view)), "conv"))
+    assert "dirty, 2 rows to roll back" in plain_ and "!" not in plain_
+    copy = StateCopy(seq=1042, src=Place("step", 1, 1), dst=place, parts="h+conv", stream="secondary")
+    view = dataclasses.replace(view, queued=(copy,))
+    content = built(CursorsPane(), dataclasses.replace(frame, view=view), 38)
+    assert "← step 1 queued" in plain(row_with(content, "conv"))
+    assert "queued" not in plain(row_with(content, "kv "))
+
+
+def test_the_block_pool_is_called_blocks() -> None:
+    labels = [text.split()[0] for text in lines(built(CursorsPane(), samples.live_frame())) if text.strip()]
+    assert labels.count("kv") == 1 and "blocks" in labels
+
+
 def test_pools_show_use_total_peak_and_history() -> None:
     line = plain(row_with(built(CursorsPane(), samples.live_frame(), 60, 12), "6/96"))
     assert "▴14" in line and "*" in line and "▁" in line
@@ -251,8 +272,21 @@ def test_the_first_line_answers_where_am_i() -> None:
     assert "BRANCH" in plain(StatusBar().line(samples.branch_frame(), 120))
 
 
+@pytest.mark.parametrize("cells", [60, 80, 120])
+def test_the_first_line_drops_words_before_any_of_them_touch(cells: int) -> None:
+    frame = dataclasses.replace(samples.broken_frame(), recording="rec x.mtl", title="a long name of a model")
+    text = plain(StatusBar().line(frame, cells))
+    assert "1,043" in text and "13/14 !" in text and "  " in text[: text.index("13/14")].lstrip()
+    if cells == 120:
+        assert "REC x.mtl" in text and "verify 3/4  " in text
+    else:
+        assert "a long" not in text
+
+
 def test_the_stop_line_tells_the_broken_invariant() -> None:
-    assert "2 tokens ahead" in plain(StopBar().line(samples.broken_frame(), 120))
+    for cells in (80, 120):
+        text = plain(StopBar().line(samples.broken_frame(), cells))
+        assert "conv is 2 tokens ahead of h and KV (53 vs 51)" in text and ":why" in text
     assert "how many of 4 rows" in plain(StopBar().line(samples.dirty_frame(), 120))
 
 

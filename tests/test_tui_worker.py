@@ -261,7 +261,7 @@ async def test_any_size_and_back_keeps_the_screen_alive(size: tuple[int, int]) -
 
 async def test_narrow_terminals_get_tabs() -> None:
     async with screen(PROMPT, "next", size=(80, 24)) as driver:
-        assert driver.screen.query_one("#ring").display and not driver.screen.query_one("#slots").display
+        assert driver.screen.query_one("#slots").display and not driver.screen.query_one("#ring").display
         await driver.press("3")
         assert driver.screen.query_one("#slots").display and not driver.screen.query_one("#ring").display
         assert driver.screen.query_one("#cursorline").display
@@ -332,7 +332,7 @@ async def test_a_trace_opens_by_content_and_shows_its_facts(tmp_path: Path) -> N
         driver = Driver(app, pilot)
         await driver.settle()
         assert app.failure == "" and driver.frame.source == "trace" and driver.frame.mode == "HISTORY"
-        assert "opened at its end" in driver.frame.stop
+        assert "kept as unknown" in driver.frame.stop
         assert driver.frame.view.requests
         await driver.press("v", "enter")
         if isinstance(app.screen, ConfirmDialog):

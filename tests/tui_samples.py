@@ -9,7 +9,7 @@ import numpy as np
 from immutables import Map
 
 from engine.events import Decision, Place, Start, StateCopy
-from inspector.tui.frame import EventRow, Frame, Marks, PoolSample, Slab, StopRow, TensorRow, TensorTable
+from inspector.tui.frame import EventRow, Frame, Marks, PoolSample, Slab, StopRow, TensorRow, TensorTable, VerifyRows
 from sessions.finding import Finding
 from sessions.view import (
     LedgerView,
@@ -193,7 +193,10 @@ def dirty_frame() -> Frame:
     request = dataclasses.replace(request, round=facts, rejected=(), cursor=tokens + 3)
     view = dataclasses.replace(view, states=states, requests=view.requests.set(2, request), round=58)
     waiting = Decision(seq=1043, round=58, req=2, what="accept", default=3, low=1, high=K)
-    return dataclasses.replace(frame, view=view, waiting=waiting, stop="", stop_kind="hit")
+    inputs = (request.pending, *facts.drafts)
+    told = tuple((token, view.texts.get(token, "?")) for token in sorted({*inputs, *facts.picks}))
+    known = VerifyRows(58, tuple(zip(inputs, facts.picks, strict=True)), told, 1043, True)
+    return dataclasses.replace(frame, view=view, waiting=waiting, verify=known, stop="", stop_kind="hit")
 
 
 def broken_frame() -> Frame:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from inspector.cli_screen import DEMO_REQUEST
 from inspector.tui.app import InspectorApp
 from inspector.tui.opener import opener_for
+from inspector.tui.pictures import steady_svg
 from inspector.tui.ports import Options
 
 
@@ -35,8 +35,8 @@ class Scene:
 WARM_UP = (f":{DEMO_REQUEST}", *["n"] * 24)
 SCENES = (
     Scene("overview", (120, 40), (*WARM_UP, "n", "n")),
-    Scene("dirty", (120, 40), (*WARM_UP, "v", "enter")),
-    Scene("accept", (120, 40), (*WARM_UP, "v", "enter", "a")),
+    Scene("dirty", (120, 40), (*WARM_UP, "v", "enter", "escape")),
+    Scene("accept", (120, 40), (*WARM_UP, "v", "enter")),
     Scene("wide", (200, 60), (*WARM_UP, "n", "D", "enter")),
     Scene("narrow", (80, 24), (*WARM_UP, "8")),
     Scene("history", (120, 40), (*WARM_UP, ":break boundary", ":mark here", "N", "N", "N", "N")),
@@ -88,9 +88,7 @@ def main() -> None:
         if given.only and scene.name not in given.only:
             continue
         path = given.out / f"{scene.name}.svg"
-        # the font is asked for by name only: a picture in a repository should fetch nothing
-        picture = re.sub(r"@font-face\s*{[^}]*}", "", asyncio.run(draw(scene, given.model)))
-        path.write_text(picture, encoding="utf-8")
+        path.write_text(steady_svg(asyncio.run(draw(scene, given.model))), encoding="utf-8")
         print(path)
 
 

@@ -261,6 +261,9 @@ def run_app(source: str | None, options: Options | None = None) -> int:
         return 2
     from inspector.tui.opener import opener_for
 
+    # exported by some shells, and then older than the terminal: its own size counts
+    for stale in ("COLUMNS", "LINES"):
+        os.environ.pop(stale, None)
     name = Path(source).name if source else "bundled model"
     app = InspectorApp(opener_for(source, options), name, options, Memory(settings_folder()))
     status = app.run() or 0

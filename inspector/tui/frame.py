@@ -99,6 +99,18 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyRows:
+    """Rows of a verify round as far as they are known: (input, pick) of each, -1 for what is not known yet. ``texts``
+    are those of the tokens in them. ``decision`` is the event of the round's accept decision (0: none is recorded)."""
+
+    round: int
+    rows: tuple[tuple[int, int], ...] = ()
+    texts: tuple[tuple[int, str], ...] = ()
+    decision: int = 0
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """One instant of the debugger.
 
@@ -135,6 +147,7 @@ class Frame:
     changed: frozenset[Key] = frozenset()
     recording: str = ""
     unsaved: bool = False
+    verify: VerifyRows | None = None
 
     @property
     def request(self) -> RequestFact | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 from inspector.describe import body
 from inspector.tui.frame import EventRow, Frame, Key, Marks, PoolSample, StopRow, difference
 from inspector.tui.ports import DebuggerPort
+from inspector.tui.verifyrows import verify_rows
 from sessions.view import LedgerView
 
 AROUND = 120
@@ -35,6 +37,7 @@ class Framer:
         self._rounds: list[int] = []
         self._samples: deque[PoolSample] = deque(maxlen=KEPT_SAMPLES)
         self._values: dict[str, str] = {}
+        self._told: tuple[int, Mapping[int, str]] = (0, {})
 
     def moved(self) -> None:
         """A step is over: what differs from the view before it is what changed."""
@@ -78,7 +81,23 @@ class Framer:
             history=tuple(sample for sample in self._samples if sample.seq <= view.seq),
             changed=changed,
             recording=self._recording(),
+            verify=None if self.running else verify_rows(timeline, view, debugger.request, self._text),
         )
+
+    def _text(self, token: int) -> str:
+        """The text of a token: as the run told it, here or later, else as the open model's vocabulary has it."""
+        timeline = self.debugger.timeline
+        view: LedgerView = timeline.view
+        if view.seq >= self._told[0]:
+            self._told = (view.seq, view.texts)
+        known = view.texts.get(token) or self._told[1].get(token)
+        if known is None:
+            edge = getattr(getattr(timeline, "_tensors", None), "edge", None)
+            engine = getattr(getattr(edge, "machine", None), "engine", None)
+            vocabulary = getattr(getattr(engine, "rt", None), "vocabulary", None)
+            tokenizer = getattr(vocabulary, "tokenizer", None)
+            known = tokenizer.text(token) if tokenizer is not None else None
+        return f"#{token}" if known is None else str(known)
 
     def _recording(self) -> str:
         """``rec`` and the file's name while one is written, what is wrong when it no longer is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inspector.tui.keymaps import KEYMAPS
@@ -266,8 +267,12 @@ class Requests:
             self.main.line(f"export {word} ")
 
     def _save_picture(self, name: str) -> None:
+        from inspector.tui.pictures import steady_svg
+
+        path = Path(name).expanduser()
         try:
-            path = self.save_screenshot(name)  # type: ignore[attr-defined]
+            picture = self.export_screenshot(title="metrale-inspect")  # type: ignore[attr-defined]
+            path.write_text(steady_svg(picture), encoding="utf-8")
         except OSError as error:
             self.note(f"{name} cannot be written: {error.strerror or error}")
         else:

@@ -26,7 +26,8 @@ class TensorJobs:
         self._table_due = True
         self._slab_due = True
         self._seen: dict[TensorRef, TensorData] = {}
-        self._seen_seq = -1
+        self._seen_at = (-1, -1)
+        self._seen_place: Place | None = None
         self._older: dict[TensorRef, TensorData] = {}
 
     def moved(self) -> None:
@@ -74,15 +75,29 @@ class TensorJobs:
         return Place("live", request.slot) if request is not None and request.slot >= 0 else None
 
     def _read(self, ref: TensorRef) -> TensorData:
-        now = self.debugger.timeline.view.seq
-        if now != self._seen_seq:
-            self._older, self._seen, self._seen_seq = self._seen, {}, now
+        timeline = self.debugger.timeline
+        now = (timeline.branch, timeline.view.seq)
+        if now != self._seen_at:
+            place = self._where
+            if self._untouched(place, now):
+                # the bytes are those of the stop before: what changed them last stays in sight
+                self._seen = {ref: data for ref, data in self._seen.items() if ref.place == place}
+            else:
+                self._older, self._seen = self._seen, {}
+            self._seen_at, self._seen_place = now, place
         known = self._seen.get(ref)
         if known is None:
             known = self.debugger.timeline.tensor(ref)
             if sum(len(data.raw) for data in self._seen.values()) + len(known.raw) <= KEEP_BYTES:
                 self._seen[ref] = known
         return known
+
+    def _untouched(self, place: Place | None, now: tuple[int, int]) -> bool:
+        """Whether the step that led here, forwards, did not write the place that is looked at."""
+        state = self.debugger.timeline.view.states.get(place)
+        written = 0 if state is None else max(state.h_writer, state.conv_writer)
+        (branch, seq), same = self._seen_at, place == self._seen_place
+        return same and branch == now[0] and written <= seq < now[1] and bool(self._older)
 
     def _base_reader(self) -> Read | None:
         """Reads the base of a tensor. Raises LookupError or ValueError when it cannot be had."""

@@ -160,7 +160,8 @@ def _branch(ctx: Context, args: Args) -> Result:
 def _record(ctx: Context, args: Args) -> Result:
     timeline = ctx.debugger.timeline
     timeline.save_as(Path(args["file"]), args["level"])
-    ctx.say(f"recorded into {visible(args['file'])}: {plural(timeline.last, 'event')}")
+    events = sum(branch.last - branch.at for branch in timeline.branches)
+    ctx.say(f"recorded into {visible(args['file'])}: {plural(events, 'event')}")
     return ctx.result(changed=("settings",))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.tui.frame import Frame
 from inspector.tui.panes.facts import rows_ahead, skew
-from inspector.tui.text import Line, Span, fit
+from inspector.tui.text import Line, Span, fit, line_width
 from inspector.tui.themes import owner_role
 from inspector.tui.widgets.pane import Content, Pane, Row
 from sessions.view import PoolFact, RequestFact
@@ -27,8 +27,11 @@ Ruler   kv    tokens valid in the paged KV cache (the cursor)
         The three must end at the same place whenever no round is open. When they do not, the difference stands
         beside the bar and the skew is given in the border.
         Between verify and commit all three are ahead: live is dirty until the accepted rows are known.
+        dirty, 2 rows to roll back: on its way, nothing is wrong    ← step 1 queued: the copy that does it waits
+        +2 ! : no round is open and no copy is on its way; the state is broken
 Others  the remaining requests, one line each; Enter moves the focus there
-Pools   used/total, ▴ the most ever used, and how use went over the last events (right)"""
+Pools   blocks (of the paged KV cache), slots, ring entries, cached prefixes:
+        used/total, ▴ the most ever used, and how use went over the last events (right)"""
 
     def build(self, frame: Frame, width: int, height: int) -> Content:
         view = frame.view
@@ -41,9 +44,9 @@ Pools   used/total, ▴ the most ever used, and how use went over the last event
             title = ((f"r{request.req}", owner_role(request.req)),)
             if off:
                 dirty = bool((live := view.live(request.req)) and live.dirty)
-                note = ((f"skew {off:+d}", "dirty" if dirty else "bad"), ("" if dirty else " !", "bad"))
+                note = ((f"{off} dirty", "dirty"),) if dirty else ((f"skew {off:+d}", "bad"), (" !", "bad"))
             elif (ahead := rows_ahead(view, request)) > 0:
-                note = ((f"{ahead} rows ahead", "dirty"),)
+                note = ((f"{ahead} rows ahead" if width >= 44 else f"{ahead} ahead", "dirty"),)
             elif view.live(request.req) is not None:
                 note = (("in step", "good"),)
             rows += [Row(line) for line in self._ruler(frame, request, width, height >= 10)]
@@ -66,14 +69,16 @@ Pools   used/total, ▴ the most ever used, and how use went over the last event
         }
         known = [end for end in ends.values() if end is not None]
         top = max([*known, len(request.tokens)], default=0)
-        cells = max(8, width - LABEL - 10)
+        tails = {
+            name: _tail(frame, request, name, end, width - LABEL - 8) for name, end in ends.items() if end is not None
+        }
+        cells = max(8, width - LABEL - max(10, *(line_width(tail) for tail in tails.values())))
         span = max(cells, min(top, RULER_SPAN)) if top > cells else max(top, 1)
         low = max(0, top - span)
         per = cells / max(1, top - low)
         middle = (low + top) // 2
         scale = fit(f"{low}", cells // 2) + fit(f"{middle}", cells - cells // 2)
         lines: list[Line] = [((" " * LABEL, ""), (scale, "faint"))] if scaled else []
-        base = request.cursor
         for name, end in ends.items():
             head: Span = (fit(f" {name}", LABEL), name)
             if end is None:
@@ -81,12 +86,7 @@ Pools   used/total, ▴ the most ever used, and how use went over the last event
                 continue
             filled = (min(end, top) - low) * per
             bar = "━" * int(filled) + ("╸" if filled % 1 >= 0.5 else "")
-            off = end - base
-            tail: list[Span] = [(f" {end}", "strong")]
-            if off:
-                dirty = live is not None and live.dirty
-                tail.append((f" {off:+d}{'' if dirty else ' !'}", "dirty" if dirty else "bad"))
-            lines.append((head, (bar, name), *tail))
+            lines.append((head, (bar, name), *tails[name]))
         return lines
 
     def _other(self, frame: Frame, request: RequestFact) -> Line:
@@ -99,7 +99,8 @@ Pools   used/total, ▴ the most ever used, and how use went over the last event
             (request.finish or request.status, "faint"),
         ]
         if off:
-            spans.append((f" skew {off:+d}", "bad"))
+            dirty = live is not None and live.dirty
+            spans.append((f" {off} in flight", "dirty") if dirty else (f" skew {off:+d} !", "bad"))
         return tuple(spans)
 
     def _pool(self, frame: Frame, pool: PoolFact, width: int) -> Line:
@@ -111,7 +112,7 @@ Pools   used/total, ▴ the most ever used, and how use went over the last event
         counts = f" {pool.used}/{pool.total}"
         peak = f" ▴{pool.peak}" if pool.peak > pool.used else ""
         spans: list[Span] = [
-            (fit(f" {_short(pool.name)}", LABEL), "dim"),
+            (fit(f" {pool.name}", LABEL), "dim"),
             ("━" * filled, "bad" if full else "accent"),
             ("─" * (cells - filled), "faint"),
             (counts, "bad" if full else "strong"),
@@ -133,8 +134,26 @@ Pools   used/total, ▴ the most ever used, and how use went over the last event
         return "".join(BLOCKS[max(1, min(8, round(share * 8)))] for share in shares)
 
 
-def _short(name: str) -> str:
-    return {"blocks": "kv"}.get(name, name)
+def _tail(frame: Frame, request: RequestFact, name: str, end: int, room: int) -> Line:
+    """What stands behind a bar: where it ends, and how far that is from the cursor. While live is dirty the distance is
+    on its way to be undone, by a copy that waits or by one still to come; otherwise it is a broken state."""
+    live = frame.view.live(request.req)
+    off = end - request.cursor
+    spans: list[Span] = [(f" {end}", "strong")]
+    waiting = [copy for copy in frame.view.queued if copy.dst == (live.place if live is not None else None)]
+    coming = next((copy.src for copy in waiting if name in copy.parts.split("+")), None)
+    if coming is not None:
+        index = f" {coming.index}" if coming.index >= 0 else ""
+        spans.append((f" ← {coming.kind}{index} queued", "warn"))
+    elif off and live is not None and live.dirty:
+        rows = f"{abs(off)} row{'s' if abs(off) > 1 else ''}"
+        words = (f"  dirty, {rows} to roll back", f"  dirty, {abs(off)} to undo", f"  {off:+d} dirty")
+        if off < 0:
+            words = (f"  dirty, {rows} to come", f"  dirty, {rows} to come", f"  {off:+d} dirty")
+        spans.append((next((text for text in words if len(text) + 4 <= room), words[-1]), "dirty"))
+    elif off:
+        spans.append((f" {off:+d} !", "bad"))
+    return tuple(spans)
 
 
 def _ordered(pools: object) -> list[tuple[str, PoolFact]]:

@@ -88,13 +88,28 @@ g and G go to the first and last event; / searches what is loaded."""
         return Content(title, rows=LazyRows(len(rows), make), anchor=anchor)
 
     def move(self, rows: int) -> None:
+        before = self._begin_at_present()
+        super().move(rows)
+        self._want(before + rows)
+
+    def _begin_at_present(self) -> int:
+        """The cursor; at the present when there was none."""
         if self.cursor is None:
             now = self.view.view.seq
             at = next((place for place, row in enumerate(self.view.events) if row.seq >= now), 0)
             self.window, self.cursor = self.view.events, at
-        before = self.cursor
-        super().move(rows)
-        self._want(before + rows)
+        return self.cursor
+
+    def search(self, word: str, forward: bool = True, again: bool = False) -> bool:
+        began = self.cursor is None
+        self._begin_at_present()
+        if began:
+            self.redraw()
+        found = super().search(word, forward, again)
+        if not found and began:
+            self.cursor = None
+            self.redraw()
+        return found
 
     def edge(self, last: bool) -> None:
         at = self.view.last if last else self.view.first

@@ -108,7 +108,8 @@ which it was written; t runs to it, forwards or backwards. / searches text."""
         count = max(len(request.tokens), at + len(drafts) if drafts else 0)
         where = anchors(self.view, request) if labels > 4 else {}
         count = max([count, *(index + 1 for index in where)])
-        texts = self.view.view.texts
+        texts = dict(self.view.verify.texts) if self.view.verify is not None else {}
+        texts.update(self.view.view.texts)
 
         def make(index: int) -> Cell:
             lines = [(str(index), "faint"), *self._token(request, index)]

@@ -84,7 +84,9 @@ class Acting(ScreenPart):
         self.app.push_screen(AcceptDialog(self.view), self._accepted)
 
     def _accepted(self, answer: int | None) -> None:
-        if answer is not None:
+        if answer is not None and answer < 0:
+            self.debugger_app.run_line(f"goto @{-answer}", key=True)
+        elif answer is not None:
             self.act_line(f"accept {answer}")
 
     def do_rollback(self) -> None:

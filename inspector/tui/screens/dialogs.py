@@ -162,7 +162,9 @@ class ConfirmDialog(Dialog[bool]):
 
 
 class AcceptDialog(Dialog[int | None]):
-    """The rows of the paused round: which drafts the model agrees with. A digit answers at once."""
+    """The rows of the paused round: which drafts the model agrees with. A digit answers at once. After the decision of
+    a round there is nothing to answer: the dialog offers to go back to it. Dismissed with the rows, or with minus the
+    number of the event to go to."""
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
@@ -172,50 +174,73 @@ class AcceptDialog(Dialog[int | None]):
         self.low = decision.low if decision is not None and waits else 1
         self.high = decision.high if decision is not None and waits else max(1, frame.view.start.k)
         self.default: int | None = decision.default if decision is not None and waits else None
+        rows, now = frame.verify, frame.view.seq
+        decided = rows is not None and not waits and 0 < rows.decision < now
+        self.over = rows is not None and decided and rows.open
+        past = rows is not None and decided and (self.over or frame.mode == "HISTORY")
+        self.decision = rows.decision if rows is not None and past else 0
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="box") as box:
-            yield Label("How many rows are accepted? Live becomes the state after the last of them.", markup=False)
+            for line in self._about():
+                yield Label(line, markup=False)
             yield Label(" ", markup=False)
-            for line in self._rows():
-                yield Label(line, classes="strong")
+            for content in self._rows():
+                yield Label(content, classes="strong")
         box.border_title = Content(" Accept ")
-        enter = f" · enter takes {self.default}" if self.default is not None else ""
-        box.border_subtitle = Content(f" {self.low}–{self.high} answers at once{enter} · esc ")
+        digits = f"{self.low}–{self.high} answers at once"
+        if self.over:
+            digits = f"enter goes to event {self.decision}"
+        elif self.default is not None:
+            digits += f" · enter takes {self.default}"
+        elif self.decision:
+            digits += f" · g goes to event {self.decision}"
+        box.border_subtitle = Content(f" {digits} · esc ")
+
+    def _about(self) -> tuple[str, ...]:
+        rows = self.frame.verify
+        if rows is None or not self.decision:
+            return ("How many rows are accepted? Live becomes the state after the last of them.",)
+        here = f"No round waits at event {self.frame.view.seq:,}: "
+        told = f"round {rows.round} was decided at event {self.decision:,}."
+        if self.over:
+            return (here + told, "Enter goes to that decision; there a digit answers it.")
+        return (here + told, "g goes to that decision. A digit runs the next round and accepts as many of its rows.")
 
     def _rows(self) -> list[Content]:
-        request = self.frame.request
-        if request is None:
-            return []
-        texts = self.frame.view.texts
-
-        def shown(token: int) -> str:
-            return fit(token_text(texts.get(token, f"#{token}")), 14)
-
-        facts = request.round
-        if not facts.open or not facts.drafts:
+        rows, facts = self.frame.verify, self.frame.request.round if self.frame.request is not None else None
+        if facts is None or rows is None or not rows.rows or not (rows.open or self.decision):
             text = "No round waits: the next one is run, and accepts as many as you say of its drafts."
             return [Content.styled(text, "dim")]
-        inputs = (request.pending, *facts.drafts)
+        texts = dict(rows.texts)
+
+        def shown(token: int, unknown: str) -> str:
+            return fit(token_text(texts.get(token, f"#{token}")) or "∅" if token >= 0 else unknown, 14)
+
         out = [Content.styled("  rows   input          the model says", "dim")]
-        for row, token in enumerate(inputs):
-            pick = facts.picks[row] if row < len(facts.picks) else -1
-            following = inputs[row + 1] if row + 1 < len(inputs) else None
-            verdict = "" if following is None else "✓ agrees" if pick == following else "✗ not the draft"
+        agreed = True
+        for row, (token, pick) in enumerate(rows.rows):
+            following = rows.rows[row + 1][0] if row + 1 < len(rows.rows) else -1
+            verdict = "" if following < 0 or pick < 0 or not agreed else "✓ agrees" if pick == following else "✗"
             sign = "▸" if row + 1 == self.default else " "
+            role = "bold" if agreed else "dim"
             out.append(
                 Content.assemble(
-                    (f"{sign} {row + 1:>3}    ", "bold"), shown(token), " ",
-                    (shown(pick) if pick >= 0 else fit("", 14), "dim"), " ",
-                    (verdict, "$ms-accepted" if verdict.startswith("✓") else "$ms-rejected"),
+                    (f"{sign} {row + 1:>3}    ", role), (shown(token, "not known yet"), "" if agreed else "dim"), " ",
+                    (shown(pick, "not known yet"), "dim"), " ",
+                    ("✗ not the draft" if verdict == "✗" else verdict,
+                     "$ms-accepted" if verdict.startswith("✓") else "$ms-rejected"),
                 )
             )  # fmt: skip
+            agreed = agreed and (pick < 0 or following < 0 or pick == following)
         return out
 
     def take_key(self, event: events.Key) -> None:
-        if event.key.isdigit() and self.low <= int(event.key) <= self.high:
+        if event.key in ("escape", "q"):
+            self.dismiss(None)
+        elif self.decision and (event.key == "g" or (self.over and event.key == "enter")):
+            self.dismiss(-self.decision)
+        elif not self.over and event.key.isdigit() and self.low <= int(event.key) <= self.high:
             self.dismiss(int(event.key))
         elif event.key == "enter" and self.default is not None:
             self.dismiss(self.default)
-        elif event.key in ("escape", "q"):
-            self.dismiss(None)

@@ -164,8 +164,15 @@ class Looking(ScreenPart):
 
     def search(self, word: str) -> None:
         """Look for ``word`` in the focused pane."""
-        if word and not self.pane.search(word):
+        if word:
+            self._tell_match(word, self.pane.search(word))
+
+    def _tell_match(self, word: str, found: bool) -> None:
+        if not found:
             self.note(f"{self.pane.NAME}: nothing contains {word!r}")
+            return
+        number, count = self.pane.match_count()
+        self.note(f"{word!r}: {number} of {count}   . next   , previous")
 
     def do_search_next(self) -> None:
         self._again(True)
@@ -175,7 +182,7 @@ class Looking(ScreenPart):
 
     def _again(self, forward: bool) -> None:
         if self.pane.word:
-            self.pane.search(self.pane.word, forward, again=True)
+            self._tell_match(self.pane.word, self.pane.search(self.pane.word, forward, again=True))
         else:
             self.note("nothing searched yet: / searches")
 

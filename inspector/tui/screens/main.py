@@ -54,6 +54,7 @@ LAYOUTS = ("overview", "round", "tensors", "pools")
 NARROW_WIDTH, NARROW_HEIGHT = 100, 32
 WIDE_WIDTH, WIDE_HEIGHT = 160, 48
 TINY_HEIGHT = 16
+LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 
 
 class MainScreen(Actions, Screen[None]):
@@ -71,6 +72,7 @@ class MainScreen(Actions, Screen[None]):
         self.active = "tokens"
         self.zoomed = False
         self.extra = ""
+        self.tab = "slots"
         self.typing = False
         self.ready = False
         self.keys: Keys
@@ -101,6 +103,7 @@ class MainScreen(Actions, Screen[None]):
             yield Static("mtl ›", id="mark", markup=False)
             yield CommandLine(self.debugger_app.history, self.debugger_app.complete, id="line")
         yield KeysBar(id="keys")
+        yield Static("make me larger (80x24)", id="small", markup=False)
 
     def on_mount(self) -> None:
         self.keys = Keys(self.debugger_app.keymap)
@@ -122,9 +125,13 @@ class MainScreen(Actions, Screen[None]):
             # borders carry the mode: every pane is another picture
             for pane in self.query(Pane):
                 pane._lines = []
+        found = frame.stop_kind == "finding" and bool(frame.findings) and frame.view.seq != self.view.view.seq
         self.view = frame
         for pane in self.query(Pane):
             pane.show(frame)
+        if found and self.narrow and not self.zoomed:
+            # tabs show one pane: the one that tells what broke
+            self.open_pane("stops")
         for bar in self.query(LineBar):
             bar.show(frame)
 
@@ -191,6 +198,7 @@ class MainScreen(Actions, Screen[None]):
         self.set_class(narrow, "narrow")
         self.set_class(overview and width >= WIDE_WIDTH and height >= WIDE_HEIGHT, "wide")
         self.set_class(height < TINY_HEIGHT, "tiny")
+        self.set_class(width < LEAST_WIDTH or height < LEAST_HEIGHT, "too-small")
         for name in LAYOUTS[1:]:
             self.set_class(self.layout_name == name and not narrow, f"layout-{name}")
         self.place_panes()
@@ -203,7 +211,9 @@ class MainScreen(Actions, Screen[None]):
         plain = not (self.narrow or self.has_class("wide"))
         for name in ("streams", "blocks"):
             self.set_class(plain and self.extra == name and self.layout_name == "overview", f"extra-{name}")
-        tab = self.active if self.active != "tokens" else "ring"
+        if self.active != "tokens":
+            self.tab = self.active
+        tab = self.tab
         for name in list(PANES.values())[1:]:
             self.query_one(f"#{name}").set_class(name == tab, "active")
         tabs = self.query_one(TabsBar)

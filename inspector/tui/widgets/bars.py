@@ -74,8 +74,10 @@ class StatusBar(LineBar):
         live = view.live(frame.req)
         if live is not None and live.dirty:
             left += [(" ", ""), (" DIRTY ", "badge-dirty")]
-        if frame.title:
-            left += [SEPARATOR, (visible(frame.title), "dim")]
+        title: Line = (SEPARATOR, (visible(frame.title), "dim")) if frame.title else ()
+        before = tuple(left)
+        left = []
+        phase: Line = ()
         left += [SEPARATOR, ("event ", "faint"), (f"{view.seq:,}", "strong"), (f"/{frame.last:,}", "dim")]
         if request is not None:
             left += [SEPARATOR, (f"r{request.req}", owner_role(request.req))]
@@ -83,10 +85,10 @@ class StatusBar(LineBar):
             number = request.round.number or view.round
             if number:
                 left += [SEPARATOR, ("round ", "faint"), (f"{number}", "strong")]
-                phase = phase_text(frame)
-                if phase and cells >= 100:
-                    left.append((f" {phase}", "dirty" if request.round.open else "dim"))
-        right: list[Span] = []
+                told = phase_text(frame)
+                if told and cells >= 100:
+                    phase = ((f" {told}", "dirty" if request.round.open else "dim"),)
+        right: list[Span] = [SEPARATOR]
         if frame.waiting is not None:
             right += [(f" {frame.waiting.what}? ", "badge-dirty"), SEPARATOR]
         if frame.running:
@@ -105,7 +107,12 @@ class StatusBar(LineBar):
             right.append((f" {words} ! ", "badge-bad") if broken else (f"{words} ✓ ", "good"))
         elif broken:
             right.append((f" {broken} broken ! ", "badge-bad"))
-        return between(left, right, cells)
+        room = cells - line_width(right)
+        choices: tuple[Line, ...] = (
+            (*before, *title, *left, *phase), (*before, *left, *phase), (*before, *left), (*before, *left[:3]),
+        )  # fmt: skip
+        fitting: Line = next((line for line in choices if line_width(line) <= room), before)
+        return between(fitting, right, cells)
 
 
 class CursorsBar(LineBar):
@@ -129,12 +136,16 @@ class CursorsBar(LineBar):
                 spans += [(" !" if wrong and live is not None and not live.dirty else "", "bad"), SEPARATOR]
             off = skew(frame.view, request)
             if off:
-                spans += [(f"skew {off:+d}", "dirty" if live is not None and live.dirty else "bad"), SEPARATOR]
+                dirty = live is not None and live.dirty
+                spans += [("dirty", "dirty") if dirty else (f"skew {off:+d}", "bad"), SEPARATOR]
         right: list[Span] = []
-        for name, short in (("blocks", "kv"), ("slots", "slots"), ("ring", "ring"), ("prefix", "prefix")):
+        for name, short in (("blocks", "blocks"), ("slots", "slots"), ("ring", "ring"), ("prefix", "prefix")):
             pool = frame.view.pools.get(name)
             if pool is not None:
-                right += [(f"{short} ", "faint"), (f"{pool.used}/{pool.total}", "dim"), SEPARATOR]
+                piece: Line = ((f"{short} ", "faint"), (f"{pool.used}/{pool.total}", "dim"), SEPARATOR)
+                if line_width((*spans, *right, *piece)) > cells:
+                    break
+                right += piece
         return between(spans, right, cells)
 
 

@@ -220,6 +220,12 @@ class Pane(Widget, can_focus=True):
         self.redraw()
         return False
 
+    def match_count(self) -> tuple[int, int]:
+        """Which match of the search word the cursor stands on, counted from 1, and how many there are."""
+        word = self.word.lower()
+        places = [place for place, row in enumerate(self.content.rows) if word in plain(row.spans).lower()]
+        return (places.index(self.cursor) + 1 if self.cursor in places else 0), len(places)
+
     @property
     def target(self) -> Target | None:
         """What the cursor stands on."""
