@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inspector.tui.focusing import focus_line
 from inspector.tui.keymaps import KEYMAPS
 from inspector.tui.themes import PALETTES
 
@@ -280,8 +282,6 @@ class Requests:
 
     def note(self, text: str) -> None:
         """A sentence in the stop line, until the next stop."""
-        from dataclasses import replace
-
         self.frame = replace(self.frame, stop=text, stop_kind="note")
         self.reply = (text, "note")
         if self.is_open:
@@ -298,26 +298,3 @@ class Requests:
         """A key was pressed: the stop line tells again why the debugger stands here."""
         if self.reply[0]:
             self.answer("", "")
-
-
-def focus_line(frame: Frame, how: str) -> str:
-    """The command that moves the focus: request, then layer, then head, from outside to inside. "" when it cannot."""
-    start = frame.view.start
-    layers = start.recurrent_layers
-    if how == "in":
-        if frame.layer < 0:
-            return f"focus layer {layers[0]}" if layers else ""
-        return "focus head 0" if frame.head < 0 else ""
-    if how == "out":
-        return "focus head" if frame.head >= 0 else "focus layer" if frame.layer >= 0 else "focus request"
-    step = 1 if how == "next" else -1
-    if frame.head >= 0:
-        return f"focus head {(frame.head + step) % max(1, start.h_shape[0] if start.h_shape else 1)}"
-    if frame.layer >= 0 and layers:
-        at = layers.index(frame.layer) if frame.layer in layers else 0
-        return f"focus layer {layers[(at + step) % len(layers)]}"
-    requests = sorted(frame.view.requests.keys())
-    if not requests:
-        return ""
-    at = requests.index(frame.req) if frame.req in requests else 0
-    return f"focus request {requests[(at + step) % len(requests)]}"

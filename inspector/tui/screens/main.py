@@ -28,10 +28,10 @@ from inspector.tui.panes.tensors import TensorsPane
 from inspector.tui.panes.tokens import TokensPane
 from inspector.tui.routing import Ready
 from inspector.tui.screens.actions import Actions
+from inspector.tui.screens.line import OpenLine
 from inspector.tui.themes import Styles
 from inspector.tui.widgets.bars import CursorsBar, KeysBar, LineBar, StatusBar, StopBar, TimelineBar
 from inspector.tui.widgets.command_line import CommandLine
-from inspector.tui.widgets.editing import first_line, insert
 from inspector.tui.widgets.pane import Pane
 from inspector.tui.widgets.tabs import TabsBar
 
@@ -57,7 +57,7 @@ TINY_HEIGHT = 16
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 
 
-class MainScreen(Actions, Screen[None]):
+class MainScreen(Actions, OpenLine, Screen[None]):
     """All panes around one frame."""
 
     CSS_PATH: ClassVar[str] = "../styles/main.tcss"
@@ -252,7 +252,7 @@ class MainScreen(Actions, Screen[None]):
     def take_key(self, event: events.Key) -> None:
         """A key: of the command line while it is open, else of the keymap."""
         if self.typing:
-            self._type(event)
+            self.type_key(event)
             return
         outcome = self.keys.feed(spell(event.key, event.character))
         if outcome.action:
@@ -262,38 +262,6 @@ class MainScreen(Actions, Screen[None]):
             self.hint((f" {outcome.awaiting} ", "key"), ("…  next key, or escape", "dim"))
         else:
             self.hint()
-
-    def take_paste(self, text: str) -> None:
-        """Pasted text goes into the command line, and is never run: its first line only."""
-        line = first_line(text)
-        if not self.typing:
-            search = line.startswith("/")
-            line = line.removeprefix("/" if search else ":")
-            self.keys.reset()
-            self.line("", search)
-        insert(self.query_one(CommandLine), line)
-
-    def _type(self, event: events.Key) -> None:
-        line = self.query_one(CommandLine)
-        if event.key not in ("enter", "escape"):
-            line.take_key(event)
-            return
-        text, search = line.value, line.searching
-        self.leave_line()
-        if event.key == "enter" and search:
-            self.search(text)
-        elif event.key == "enter":
-            self.debugger_app.run_line(text)
-
-    def leave_line(self) -> None:
-        """From the command line back to the pane."""
-        self.typing = False
-        line = self.query_one(CommandLine)
-        line.can_focus = False
-        line.value = ""
-        line.placeholder = ": command   / search   ? help"
-        self.query_one("#mark", Static).update("mtl ›")
-        self.query_one(f"#{self.active}", Pane).focus()
 
     @on(Pane.Picked)
     def _picked(self, message: Pane.Picked) -> None:
