@@ -8,6 +8,7 @@ Figures are milliseconds, median and 99th percentile, on the open model (the bun
     pause       space while the engine runs freely: until the paused frame is painted
     running     events per second of a freely running engine, with the screen against without it
     scroll      scrubbing and scrolling in a short and in a long session
+    recording   scrubbing through the facts of a recording of 100 and of 100,000 events
     start       first paint and the way back to the prompt, of a fresh process in a pseudo terminal
 
 Painting goes through Textual's compositor into the bytes a terminal would get.
@@ -24,8 +25,10 @@ import select
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +186,28 @@ async def inside(model: str | None, options: Options, count: int, events: int) -
     return out
 
 
+async def recording(events: int, count: int) -> dict[str, Any]:
+    """Scrubbing through the facts of a recording of about ``events`` events, at 200x60."""
+    from bench_sessions import speculative_run
+
+    from sessions.exporters import jsonl
+    from sessions.history import History
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "long.jsonl"
+        jsonl.write(History.of(islice(speculative_run(events), events), None), path)
+        app = InspectorApp(opener_for(str(path), Options()), "bench", Options())
+        async with app.run_test(size=WIDE) as pilot:
+            bench = Bench(app, pilot)
+            while not app.is_open:
+                await pilot.pause()
+            await bench.rest()
+            await bench.line("goto end")
+            figures = await bench.scroll(count)
+            app.worker.close()
+    return figures
+
+
 def fresh_process(model: str | None, count: int) -> dict[str, Any]:
     """First paint, and from q to the prompt, in a pseudo terminal."""
     code = "import sys; from inspector.tui.app import run_app; sys.exit(run_app(sys.argv[1] if sys.argv[1:] else None))"
@@ -232,6 +257,8 @@ def main() -> None:
     given = parser.parse_args()
     options = Options(engine={"device": given.device, "threads": given.threads, "kv_tokens": 16384})
     figures = asyncio.run(inside(given.model, options, given.steps, given.events))
+    for events in (100, 100_000):
+        figures[f"recording of {events}"] = asyncio.run(recording(events, given.steps))
     alone = without_screen(given.model, options, given.events)
     figures["running"] |= {"without": round(alone), "cost": round(1 - figures["running"]["with screen"] / alone, 3)}
     figures["start"] = fresh_process(given.model, given.starts)
