@@ -204,6 +204,10 @@ class Engine:
             raise EngineRefusal("this model has no tokenizer: give token ids, for example 1,2,3")
         return tuple(tokenizer.encode(text))
 
+    def text(self, token: int) -> str | None:
+        tokenizer = self.rt.vocabulary.tokenizer
+        return tokenizer.text(token) if tokenizer is not None else None
+
     def runnable(self) -> tuple[int, ...]:
         return self._scheduler.runnable()
 

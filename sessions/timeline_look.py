@@ -134,6 +134,11 @@ class TimelineLook:
             raise NotAvailable("no model is open, so no tokenizer: give token ids")
         return machine.engine.tokens(text)
 
+    def text(self, token: int) -> str | None:
+        """Text of a token as the open model's vocabulary has it; None where no engine is at hand (none is made)."""
+        edge = self._tensors.edge
+        return edge.machine.engine.text(token) if edge is not None else None
+
     # ----------------------------------------------------------------------------------------------------- look
 
     def event(self, seq: int, branch: int | None = None) -> Event:

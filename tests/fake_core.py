@@ -113,6 +113,9 @@ class FakeCore:
     def tokens(self, text: str) -> tuple[int, ...]:
         return memory.encode(text)
 
+    def text(self, token: int) -> str | None:
+        return TEXTS[token]
+
     def runnable(self) -> tuple[int, ...]:
         return tuple(req for req in self.turns if self.sequences[req].slot >= 0)
 

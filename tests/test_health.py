@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_helpers import make_engine, of, run, start
+from engine_helpers import make_engine, of, run
 from test_engine import script
 
 from engine import events as ev
@@ -33,4 +33,3 @@ def test_a_prefill_chunk_waits_for_a_checkpoint_that_was_queued_by_hand() -> Non
     kinds = [event.kind for event in events]
     assert kinds.index("sync") < kinds.index("prefill")
     assert of(ev.Landed, events)
-    start(engine, (1, 2, 3))

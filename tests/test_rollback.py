@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from engine_helpers import live, make_engine, of, rounds, run, start, tokens, until_outputs
+from engine_helpers import live, make_engine, of, run, start, tokens, until_outputs
 
 from engine.engine import Engine
 from engine.events import (
+    Compact,
     Emit,
     Event,
     Finish,
+    FreeRequest,
     KvFree,
     KvRewind,
     Place,
@@ -260,10 +262,7 @@ def test_ring_entries_follow_the_ring_when_the_slot_is_compacted() -> None:
     for token in (100, END, 101):
         run(engine, RunRound(req=2, token=token))
     saved = engine.rt.memory.digests(Place("ring", 1, 0))
-    from engine.events import Compact, FreeRequest
-
     assert of(Compact, run(engine, FreeRequest(req=1)))
     assert engine.rt.requests[2].seq.slot == 0
     (restore,) = of(RingRestore, run(engine, RollBack(req=2, to="boundary", value=1)))
     assert restore.digests == saved
-    rounds(engine, 3)

@@ -128,3 +128,12 @@ def test_looking_back_with_one_engine_only_does_not_disturb_it() -> None:
         if count % 40 == 5:
             watched.tensor(TensorRef(Place("live", 0), watched.start.recurrent_layers[0], "h"), watched.now - 7)
     assert watched.events(1, watched.last) == plain.events(1, plain.last)
+
+
+def test_the_open_model_names_tokens_that_the_run_has_not_told() -> None:
+    timeline = Timeline.live(make_engine())
+    told = timeline.view.texts
+    (newline,) = timeline.tokens("\n")
+    assert newline not in told
+    assert timeline.text(newline) == "\n"
+    assert timeline.text(3) == "<think>"

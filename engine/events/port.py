@@ -139,6 +139,9 @@ class EnginePort(Protocol):
     def tokens(self, text: str) -> tuple[int, ...]:
         """Token ids of a text. Raises ValueError without a tokenizer."""
 
+    def text(self, token: int) -> str | None:
+        """Text of one token, whether or not the run has told it yet; None without a tokenizer."""
+
     def runnable(self) -> tuple[int, ...]:
         """Requests that have work left, in the order of their turns."""
 

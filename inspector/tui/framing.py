@@ -92,11 +92,7 @@ class Framer:
             self._told = (view.seq, view.texts)
         known = view.texts.get(token) or self._told[1].get(token)
         if known is None:
-            edge = getattr(getattr(timeline, "_tensors", None), "edge", None)
-            engine = getattr(getattr(edge, "machine", None), "engine", None)
-            vocabulary = getattr(getattr(engine, "rt", None), "vocabulary", None)
-            tokenizer = getattr(vocabulary, "tokenizer", None)
-            known = tokenizer.text(token) if tokenizer is not None else None
+            known = timeline.text(token)
         return f"#{token}" if known is None else str(known)
 
     def _recording(self) -> str:
