@@ -7,17 +7,16 @@ infinite are counted, never averaged: all other numbers are over pairs of finite
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from inspector.analysis.arrays import Flat, Tensor, coordinate, same_bits, same_shape
-from inspector.analysis.diff_pass import COUNT_ZEROS, SAMPLES, Sums, fold
-from inspector.analysis.moments import Block, blocks, cosine, head_count, ratio
-from inspector.analysis.tolerance import Passing, Tolerance, default_tolerance
+from inspector.analysis.diff_pass import LARGE, SAMPLES, Sums, fold
+from inspector.analysis.moments import cosine, head_count, ratio
+from inspector.analysis.tolerance import LOOSE, Passing, Tolerance, default_tolerance
 
-__all__ = ["COUNT_ZEROS", "PERCENTS", "SAMPLES", "Diff", "HeadDiff", "Worst", "diff_tensors"]
+__all__ = ["LARGE", "PERCENTS", "SAMPLES", "Diff", "HeadDiff", "Worst", "diff_tensors"]
 
 PERCENTS = (1.0, 5.0, 50.0, 95.0, 99.0)
 
@@ -49,10 +48,10 @@ class Diff:
     """``a`` (found) against ``b`` (expected).
 
     ``equal`` is bitwise, dtype included. ``error`` = ||a-b|| / ||b||, ``rel`` = 1 - 2 sum(ab) / sum(a^2 + b^2).
-    ``within`` is the share of elements with |a-b| <= atol + rtol |b|. ``percentiles`` of |a-b| at :data:`PERCENTS` come
-    from ``percentile_count`` elements (fewer than ``count``: sampled). ``mismatched`` pairs have a NaN or infinity on
-    one side that the other side does not have; ``worst`` is None when no element differs. Zeros are counted up to
-    :data:`COUNT_ZEROS` elements, else None.
+    ``within`` is the share of elements with |a-b| <= atol + rtol |b|; of more than :data:`LARGE` elements it is that of
+    samples, but 1 only if all are. ``percentiles`` of |a-b| at :data:`PERCENTS` come from ``percentile_count`` elements
+    (fewer than ``count``: sampled). ``mismatched`` pairs have a NaN or infinity on one side that the other side does
+    not have; ``worst`` is None when no element differs. Zeros are counted up to :data:`LARGE` elements, else None.
     """
 
     shape: tuple[int, ...]
@@ -97,16 +96,13 @@ class Diff:
         return self.count > 0 and self.norm_b == 0.0 and self.nan_b + self.inf_b == 0
 
 
-def diff_tensors(
-    a: Tensor, b: Tensor, tolerance: Tolerance | None = None, heads: int | None = None, threads: int = 1
-) -> Diff:
+def diff_tensors(a: Tensor, b: Tensor, tolerance: Tolerance | None = None, heads: int | None = None) -> Diff:
     """Compare found ``a`` with expected ``b``.
 
     Args:
         a, b: tensors of one shape; dtypes may differ.
         tolerance: default by the two dtypes, as torch.
         heads: equal parts to break down into; None takes the first dimension of a three-dimensional tensor.
-        threads: workers; numpy lets go of the interpreter while it computes. Sums may differ in the last digit.
 
     Raises:
         TensorError: shapes differ, bytes do not fit, or ``heads`` does not divide the tensor.
@@ -115,23 +111,12 @@ def diff_tensors(
     parts = head_count(left.shape, heads)
     given = tolerance or default_tolerance(left.dtype, right.dtype)
     equal = same_bits(a, b)
-    todo = list(blocks(left.size, parts))
-    share = -(-len(todo) // max(1, threads)) or 1
-    chunks = [todo[at : at + share] for at in range(0, len(todo), share)] or [[]]
-
-    def work(chunk: list[Block]) -> Sums:
-        return fold(left, right, chunk, parts, given, equal)
-
-    if len(chunks) == 1:
-        return _result(work(chunks[0]), left, right, broken_down=heads is not None or parts > 1)
-    with ThreadPoolExecutor(len(chunks)) as pool:
-        first, *rest = pool.map(work, chunks)
-    for sums in rest:
-        first.merge(sums)
-    return _result(first, left, right, broken_down=heads is not None or parts > 1)
+    sums = fold(left, right, parts, given, equal)
+    passing = Passing(sums.rtol if sums.rtol <= LOOSE and not sums.mismatched else float("inf"), given)
+    return _result(sums, left, right, passing, equal, broken_down=heads is not None or parts > 1)
 
 
-def _result(sums: Sums, left: Flat, right: Flat, broken_down: bool) -> Diff:
+def _result(sums: Sums, left: Flat, right: Flat, passing: Passing, equal: bool, broken_down: bool) -> Diff:
     aa, bb, dd = float(sums.aa.sum()), float(sums.bb.sum()), float(sums.dd.sum())
     worst = None
     if sums.at >= 0:
@@ -139,21 +124,17 @@ def _result(sums: Sums, left: Flat, right: Flat, broken_down: bool) -> Diff:
         worst = Worst(coordinate(sums.at, left.shape), pair[0], pair[1])
     sample = np.concatenate(sums.samples) if sums.samples else np.zeros(0 if left.size == 0 else 1)
     outside = sums.outside + sums.mismatched
-    infinite = float("inf")
-    passing = Passing(
-        infinite if sums.mismatched else sums.rtol, infinite if sums.mismatched else sums.atol, sums.tolerance
-    )
     return Diff(
         shape=left.shape,
         dtype_a=left.dtype,
         dtype_b=right.dtype,
         count=left.size,
-        equal=sums.equal,
+        equal=equal,
         max_abs=abs(worst.difference) if worst else 0.0,
         worst=worst,
         mean_abs=sums.total / sums.pairs if sums.pairs else 0.0,
         percentiles=tuple(float(v) for v in np.percentile(sample, PERCENTS)) if sample.size else (0.0,) * len(PERCENTS),
-        percentile_count=left.size if sums.equal else int(sample.size),
+        percentile_count=left.size if equal else int(sample.size),
         rel=dd / (aa + bb) if aa + bb else 0.0,
         error=ratio(dd, bb),
         cosine=cosine(aa, bb, dd),
@@ -166,8 +147,8 @@ def _result(sums: Sums, left: Flat, right: Flat, broken_down: bool) -> Diff:
         inf_a=sums.inf_a,
         inf_b=sums.inf_b,
         mismatched=sums.mismatched,
-        zeros_a=sums.zeros_a if left.size <= COUNT_ZEROS else None,
-        zeros_b=sums.zeros_b if left.size <= COUNT_ZEROS else None,
+        zeros_a=sums.zeros_a if left.size <= LARGE else None,
+        zeros_b=sums.zeros_b if left.size <= LARGE else None,
         heads=tuple(
             HeadDiff(i, ratio(float(d), float(b)), float(top))
             for i, (d, b, top) in enumerate(zip(sums.dd, sums.bb, sums.top, strict=True))

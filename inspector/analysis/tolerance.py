@@ -36,20 +36,18 @@ def default_tolerance(a: str, b: str = "") -> Tolerance:
     return Tolerance(max(first.rtol, second.rtol), max(first.atol, second.atol))
 
 
+# A relative tolerance above this one lets zeros pass for everything: it is not looked for.
+LOOSE = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """The smallest tolerance that would pass: ``rtol`` with ``atol`` as given, or ``atol`` with ``rtol`` as given.
+    """The smallest ``rtol`` that would pass with ``atol`` as ``given``.
 
-    0 means the other part alone is enough; infinity that no value passes (NaN against a number, or against zero)."""
+    0 means that the absolute part alone is enough; infinity that no value up to :data:`LOOSE` passes."""
 
     rtol: float
-    atol: float
     given: Tolerance
-
-    @property
-    def passes(self) -> bool:
-        """Whether the given tolerance passes."""
-        return self.atol <= self.given.atol
 
     def dtype(self) -> str:
         """The most precise dtype whose torch default would have passed, "" when none would."""
