@@ -2,7 +2,9 @@
 
 Several requests share the pools; rounds are natural, forced to a partial accept, without drafts, or with fewer drafts
 than the verify is wide; requests are rolled back to ring entries and go on over many boundaries; a slot is reused;
-prompts continue cached ones at block boundaries, off them, and past decoded tokens.
+prompts continue cached ones at block boundaries, off them, past decoded tokens, and by a single token. Between the
+rounds things meet that rarely do: a rollback, the end of the same request, and the move of a survivor while a commit
+is queued, and a plain decode of one request right after the verify of another.
 """
 
 from __future__ import annotations
@@ -63,6 +65,7 @@ def _round(chance: random.Random, number: int, request: RequestFact, vocab: int)
 def _between(timeline: Timeline, chance: random.Random, number: int, long: tuple[int, ...]) -> Iterator[Action]:
     view = timeline.view
     first = view.requests.get(1)
+    yield from _meeting(timeline, number, long)
     if number in (9, 14, 21) and first is not None:
         entries = first.ring.entries
         if len(entries) >= 2:
@@ -75,3 +78,27 @@ def _between(timeline: Timeline, chance: random.Random, number: int, long: tuple
         yield _new(tuple(chance.randrange(100, 200) for _ in range(9)))
     if number == 24 and first is not None and len(timeline.runnable()) < view.start.slots:
         yield _new((*first.tokens, 7, 8))
+
+
+def _meeting(timeline: Timeline, number: int, long: tuple[int, ...]) -> Iterator[Action]:
+    """A commit is queued by the round just before, and nobody has waited for it."""
+    running = timeline.runnable()
+    if number == 10 and 1 in running:
+        yield RunRound(req=1, accept=2)
+        entries = timeline.view.requests[1].ring.entries
+        if len(entries) >= 2:
+            yield RollBack(req=1, to="length", value=entries[-2].token_position)
+    if number == 12 and {1, 2} <= set(running):
+        yield RunRound(req=1, accept=3)
+        yield RunRound(req=2, accept=1)
+        yield RunRound(req=1, drafts=())
+    if number == 18 and len(running) < timeline.view.start.slots:
+        yield _new((*long, 5))
+    if number == 20 and len(running) == timeline.view.start.slots:
+        last = max(running)
+        yield RunRound(req=last, accept=1)
+        yield FreeRequest(req=last)
+    if number == 22 and len(running) >= 3:
+        by_slot = sorted(running, key=lambda req: timeline.view.requests[req].slot)
+        yield RunRound(req=by_slot[-1], accept=1)
+        yield FreeRequest(req=by_slot[1])
