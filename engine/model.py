@@ -12,7 +12,7 @@ Four ways to absorb tokens:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -253,30 +253,49 @@ class HybridModel:
                 rows.logits.copy_(self._head.rows(rows.hidden))
         return rows
 
+    @property
+    def leading_layers(self) -> int:
+        """How many recurrent layers come before the first attention layer: their states follow from token ids alone."""
+        recurrent = (isinstance(layer.mixer, GatedDeltaNet) for layer in self._layers)
+        return next((n for n, one in enumerate(recurrent) if not one), len(self._layers))
+
     def first_layer_states(
-        self, tokens: Sequence[int], form: str = "prefill", start: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """h and conv of layer 0 after ``tokens`` from nothing (or from ``start``, which is left alone), by ``form``
-        "prefill" or "step": with a recurrent layer 0 they follow from the tokens alone.
+        self,
+        tokens: Sequence[int],
+        form: str = "prefill",
+        start: Sequence[tuple[Tensor, Tensor]] = (),
+        layers: int = 1,
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        """(h, conv) of the first ``layers`` layers after ``tokens`` from nothing (or from ``start``, which is left
+        alone), by ``form`` "prefill" or "step".
 
         Raises:
-            ValueError: layer 0 is not recurrent, or another form.
+            ValueError: one of these layers is not recurrent, or another form.
         """
-        layer, mixer = self._first()
-        if start is None:
-            h_shape, conv_shape = self.geometry.h_shape, self.geometry.conv_shape
-            start = torch.zeros(h_shape, device=self.device), torch.zeros(conv_shape, device=self.device)
-        state = RowState.of(start[0].clone(), start[1].clone())
+        if not 1 <= layers <= self.leading_layers:
+            raise ValueError(
+                f"the first {layers} layers are not all recurrent"
+                if layers > 1
+                else "layer 0 of this model is not recurrent"
+            )
         if form not in ("prefill", "step"):
             raise ValueError(f"form is prefill or step, not {form!r}")
+        states = [RowState.of(h.clone(), conv.clone()) for h, conv in start or [self._empty()] * layers]
         with torch.inference_mode():
             if form == "prefill" and tokens:
-                mixer.prefill(layer.normed(self._embeddings(tokens)), state)
+                x = self._embeddings(tokens)
+                for number, (layer, mixer) in enumerate(self._leading(layers)):
+                    mixed = mixer.prefill(layer.normed(x), states[number])
+                    x = layer.mix_rows(x, mixed) if number < layers - 1 else x
             elif form == "step":
+                stream = self._stream
                 for token in tokens:
-                    self._stream.x.copy_(self._embed[token])
-                    mixer.step(layer.enter(self._stream), state, self._stream.part)
-        return state.h, state.conv
+                    stream.x.copy_(self._embed[token])
+                    for number, (layer, mixer) in enumerate(self._leading(layers)):
+                        mixed = mixer.step(layer.enter(stream), states[number], stream.part)
+                        if number < layers - 1:
+                            layer.mix_step(stream, mixed)
+        return tuple((state.h, state.conv) for state in states)
 
     def project_vocab(self, tokens: Sequence[int] | None = None) -> Tensor:
         """What the window of layer 0 would store for each of ``tokens`` (None: every id): raw q | k | v [n, C] fp32.
@@ -284,7 +303,7 @@ class HybridModel:
         Raises:
             ValueError: layer 0 is not recurrent.
         """
-        layer, mixer = self._first()
+        ((layer, mixer),) = self._leading(1)
         ids = range(self.vocab) if tokens is None else tokens
         with torch.inference_mode():
             parts = [
@@ -294,11 +313,15 @@ class HybridModel:
 
     # ------------------------------------------------------------------------------------------------ inside
 
-    def _first(self) -> tuple[DecoderLayer, GatedDeltaNet]:
-        layer = self._layers[0]
-        if not isinstance(layer.mixer, GatedDeltaNet):
-            raise ValueError("layer 0 of this model is not recurrent")
-        return layer, layer.mixer
+    def _leading(self, count: int) -> Iterator[tuple[DecoderLayer, GatedDeltaNet]]:
+        for layer in self._layers[:count]:
+            if not isinstance(layer.mixer, GatedDeltaNet):
+                raise ValueError("layer 0 of this model is not recurrent")
+            yield layer, layer.mixer
+
+    def _empty(self) -> tuple[Tensor, Tensor]:
+        h_shape, conv_shape = self.geometry.h_shape, self.geometry.conv_shape
+        return torch.zeros(h_shape, device=self.device), torch.zeros(conv_shape, device=self.device)
 
     def _new_stream(self) -> Stream:
         empty = torch.empty(self.config.hidden, dtype=self.dtype, device=self.device)

@@ -35,7 +35,7 @@ class Oracle:
         self._model: HybridModel = rt.model
         self._scratch: _Scratch | None = None
         self._golden = _Trail()
-        self._first: OrderedDict[tuple[tuple[int, ...], Chunks], tuple[Tensor, Tensor]] = OrderedDict()
+        self._first: OrderedDict[tuple[int, tuple[int, ...], Chunks], tuple[tuple[Tensor, Tensor], ...]] = OrderedDict()
 
     def compute(self, computation: Computation) -> tuple[StateData, ...]:
         """Dispatch by kind. Raises EngineRefusal."""
@@ -73,37 +73,39 @@ class Oracle:
         return (self._states(scratch.pool, len(tokens), logits),)
 
     def first_layer(self, asked: FirstLayer) -> tuple[StateData, ...]:
-        """Layer 0 alone. Raises EngineRefusal when it is not recurrent."""
-        tokens = tuple(self._checked(asked.tokens))
-        if 0 not in self._model.geometry.recurrent_layers:
+        """Layer 0, or the first ``asked.layers``. Raises EngineRefusal when they are not all recurrent."""
+        tokens, layers = tuple(self._checked(asked.tokens)), asked.layers
+        leading = self._model.leading_layers
+        if not leading:
             raise EngineRefusal("layer 0 of this model is not recurrent: the layer-0 oracle does not apply")
-        done = self._known(tokens, asked.chunks)
-        state = self._first.get((tokens[:done], _within(asked.chunks, done)))
-        steps: list[int] = []
+        if not 1 <= layers <= leading:
+            raise EngineRefusal(f"{leading} recurrent layers come before the first attention layer, not {layers}")
+        done = self._known(layers, tokens, asked.chunks)
+        state = self._first.get((layers, tokens[:done], _within(asked.chunks, done)), ())
+        advance = self._model.first_layer_states
         for start, end, chunk in _spans(done, len(tokens), asked.chunks):
-            if not chunk:
-                steps.append(tokens[start])
-                continue
-            state = self._model.first_layer_states(steps, "step", state) if steps else state
-            state = self._model.first_layer_states(tokens[start:end], "prefill", state)
-            steps.clear()
-        if steps or state is None:
-            state = self._model.first_layer_states(steps, "step", state)
-        key = tokens, _within(asked.chunks, len(tokens))
+            state = advance(tokens[start:end], "prefill" if chunk else "step", state, layers)
+            if end > len(tokens) - NEAR:
+                # the newest few, one by one: what is asked next is a little shorter or longer
+                self._keep_first((layers, tokens[:end], _within(asked.chunks, end)), state)
+        state = state or advance((), "step", (), layers)
+        h, conv = (tuple(to_plain(parts[i]) for parts in state) for i in (0, 1))
+        return (StateData(self._model.geometry.recurrent_layers[:layers], h, conv, None, len(tokens)),)
+
+    def _keep_first(self, key: tuple[int, tuple[int, ...], Chunks], state: tuple[tuple[Tensor, Tensor], ...]) -> None:
         self._first[key] = state
         self._first.move_to_end(key)
         while len(self._first) > KEPT:
             self._first.popitem(last=False)
-        return (StateData((0,), (to_plain(state[0]),), (to_plain(state[1]),), None, len(tokens)),)
 
-    def _known(self, tokens: tuple[int, ...], chunks: Chunks) -> int:
+    def _known(self, layers: int, tokens: tuple[int, ...], chunks: Chunks) -> int:
         """Length of the longest kept prefix that was absorbed in the same chunks; the newest are looked at first."""
         best = 0
-        for kept, spans in reversed(self._first):
+        for deep, kept, spans in reversed(self._first):
             count = len(kept)
-            if count <= best or kept != tokens[:count] or spans != _within(chunks, count):
+            if deep != layers or not best < count <= len(tokens) or kept != tokens[:count]:
                 continue
-            if any(start < count < end for start, end in chunks):
+            if spans != _within(chunks, count) or any(start < count < end for start, end in chunks):
                 continue
             best = count
             if count >= len(tokens) - NEAR:

@@ -163,12 +163,12 @@ def test_layer_zero_follows_from_the_tokens_alone(loaded: LoadedModel) -> None:
     bed.zero()
     for position, token in enumerate(ids):
         bed.model.step(token, bed.pool, 0, table, position)
-    h, conv = bed.model.first_layer_states(ids, form="step")
+    ((h, conv),) = bed.model.first_layer_states(ids, form="step")
     assert torch.equal(h, bed.pool.h(0)[0]) and torch.equal(conv, bed.pool.conv(0)[0])
     bed.model.prefill(ids, bed.pool, 1, bed.table(128), 0)
-    h, conv = bed.model.first_layer_states(ids)
+    ((h, conv),) = bed.model.first_layer_states(ids)
     assert torch.equal(h, bed.pool.h(0)[1]) and torch.equal(conv, bed.pool.conv(0)[1])
-    h, _ = bed.model.first_layer_states([])
+    ((h, _),) = bed.model.first_layer_states([])
     assert not h.any()
 
 

@@ -95,6 +95,26 @@ def test_the_layer_zero_oracle_equals_live_bit_for_bit() -> None:
         list(engine.rt.sync_secondary(1))
 
 
+@pytest.mark.parametrize("form", ["prefill", "steps"])
+def test_the_leading_layers_follow_from_the_ids_as_layer_zero_does(form: str) -> None:
+    engine, chunks = session()
+    whole = committed(engine, 1)
+    spans = chunks if form == "prefill" else ()
+    (golden,) = engine.compute(Golden(tokens=whole, chunks=spans))
+    for count in (len(whole) - 3, len(whole), len(whole) - 1):  # kept states are gone on from, and cut back to
+        (leading,) = engine.compute(FirstLayer(tokens=whole[:count], chunks=spans, layers=3))
+    (leading,) = engine.compute(FirstLayer(tokens=whole, chunks=spans, layers=3))
+    assert leading.layers == golden.layers[:3] == (0, 1, 2)
+    assert (leading.h, leading.conv) == (golden.h[:3], golden.conv[:3])
+    (first,) = engine.compute(FirstLayer(tokens=whole, chunks=spans))
+    assert (first.h, first.conv) == (golden.h[:1], golden.conv[:1])
+    for layers in (0, 4):
+        with pytest.raises(
+            EngineRefusal, match=f"3 recurrent layers come before the first attention layer, not {layers}"
+        ):
+            engine.compute(FirstLayer(tokens=whole, layers=layers))
+
+
 def test_the_window_holds_the_columns_of_the_last_tokens() -> None:
     engine, _ = session()
     last = committed(engine, 1)[-4:]

@@ -96,6 +96,34 @@ def test_the_layer_zero_oracle_finds_what_no_fact_shows(name: str) -> None:
     assert quiet.findings() == []
 
 
+@pytest.mark.parametrize("mode", ["snapshot", "replay"])
+@pytest.mark.parametrize("name", ["pending-twice", "verify-drops-history"])
+def test_rows_that_began_from_a_wrong_state_are_seen_in_the_same_round(mode: str, name: str) -> None:
+    timeline = open_timeline(rollback=mode)
+    req = begin(timeline)
+    rounds(timeline, req, 3)
+    timeline.perform(SetFault(name=name))
+    begun = timeline.now
+    rounds(timeline, req, 2)
+    timeline.perform(SyncSecondary())
+    first = timeline.findings()[0]
+    assert first.name == NAME
+    kinds = [event.kind for event in timeline.events(begun, first.seq)]
+    assert kinds.count("round") == 1
+    # replay mode heals layer 0 at the commit, so it is looked at before
+    assert ("accept" in kinds) is (mode == "snapshot")
+
+
+def test_a_chunk_that_lost_its_history_shows_in_the_layers_before_the_first_attention() -> None:
+    timeline = open_timeline()
+    timeline.perform(SetFault(name="chunk-drops-history"))
+    begin(timeline, tuple(int(7 + 31 * n) % 1000 for n in range(96)))
+    found = timeline.findings()[0]
+    assert found.name == NAME
+    assert found.text.startswith(("layer 0 of live:0", "layer 1 of live:0", "layer 2 of live:0"))
+    assert timeline.event(found.seq).round == 2  # the first chunk with a history
+
+
 def test_its_finding_names_the_tokens_in_the_window() -> None:
     timeline, _ = broken("commit-lost")
     found = next(finding for finding in timeline.findings() if finding.name == NAME)

@@ -64,12 +64,14 @@ class Golden(Computation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstLayer(Computation):
-    """h and conv of layer 0, when it is recurrent: they follow from the token ids alone. The (start, end) spans in
+    """h and conv of layer 0, when it is recurrent: they follow from the token ids alone, and so do those of further
+    recurrent layers up to the first attention layer, of which ``layers`` are wanted in all. The (start, end) spans in
     ``chunks`` are absorbed as prefill chunks, the rest one by one."""
 
     kind: ClassVar[str] = "first_layer"
     tokens: tuple[int, ...] = ()
     chunks: tuple[tuple[int, int], ...] = ()
+    layers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

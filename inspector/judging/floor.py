@@ -50,18 +50,21 @@ def _key(start: Start) -> tuple[object, ...]:
     return start.fingerprint, start.k, start.dtype, start.device, start.recurrent_layers
 
 
-def measure_first(compute: Compute, start: Start) -> NoiseFloor:
-    """The floor of layer 0. Raises ValueError when it is not recurrent."""
-    known = _KNOWN_FIRST.get(_key(start))
+def measure_first(compute: Compute, start: Start, layers: int = 1) -> NoiseFloor:
+    """The floor of the first ``layers`` layers. Raises ValueError when they are not recurrent."""
+    key = (*_key(start), layers)
+    known = _KNOWN_FIRST.get(key)
     if known is None or not start.fingerprint:
-        known = _KNOWN_FIRST[_key(start)] = _measure_first(compute, start)
+        known = _KNOWN_FIRST[key] = _measure_first(compute, start, layers)
     return known
 
 
-def _measure_first(compute: Compute, start: Start) -> NoiseFloor:
+def _measure_first(compute: Compute, start: Start, layers: int) -> NoiseFloor:
     tokens = probe_tokens(start.vocab)
-    (steps,) = compute(FirstLayer(tokens=tokens))
-    others = [compute(FirstLayer(tokens=tokens, chunks=chunks))[0] for chunks in _chunkings(tokens, start.k)]
+    (steps,) = compute(FirstLayer(tokens=tokens, layers=layers))
+    others = [
+        compute(FirstLayer(tokens=tokens, chunks=chunks, layers=layers))[0] for chunks in _chunkings(tokens, start.k)
+    ]
     return measured_floor([errors(other, steps) for other in others], least=least(start))
 
 

@@ -2,8 +2,15 @@
 
 When the first layer is recurrent its h and conv follow from the token ids alone, and one more token costs one more step
 of one layer. It is asked when a round ends, after a rollback, and when the secondary stream was waited for, about every
-request whose live state is settled then. In an exact session nothing may differ, not even by rounding; once rows were
-verified in a batch, what lies within the measured noise floor is taken for rounding.
+request whose live state is settled then. In replay mode the rows of a verify are looked at too, before the commit: it
+runs the recorded inputs again from the checkpoint, which makes layer 0 right whatever the rows had met.
+
+Layer 0 forgets, within a few tokens if the model wants it to; the recurrent layers between it and the first attention
+layer follow from the ids as well and remember other things. They are asked after a prefill chunk that had a history,
+where dropping it is a known fault.
+
+In an exact session nothing may differ, not even by rounding; once rows were verified in a batch, what lies within the
+measured noise floor is taken for rounding.
 """
 
 from __future__ import annotations
@@ -25,13 +32,14 @@ if TYPE_CHECKING:
 
 NAME = "layer0-oracle"
 REMEMBERED = 256
-POINTS = frozenset(("round_end", "rollback", "sync"))
+POINTS = frozenset(("round_end", "rollback", "sync", "verify"))
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDiff:
-    """Layer 0 of one request against its recomputation. ``beyond``: more than rounding."""
+    """One ``layer`` of a request, 0 or another leading one, against its recomputation. ``beyond``: more than rounding."""
 
+    layer: int
     h: float
     conv: float
     equal: bool
@@ -47,11 +55,13 @@ class LayerZero:
     def __init__(self, every: int = 1, strict: bool | None = None) -> None:
         self.on, self.every, self.strict = True, every, strict
         self.asked = self.compared = 0
-        self._floor: NoiseFloor | None = None
+        self._floors: dict[int, NoiseFloor] = {}
         self._right: dict[tuple[int, Place], tuple[object, ...]] = {}
 
     def __call__(self, before: LedgerView, event: Event, after: LedgerView, engine: EnginePort) -> list[Finding]:
         if event.kind not in POINTS or not self.on or 0 not in after.start.recurrent_layers:
+            return []
+        if event.kind == "verify" and after.start.rollback_mode != "replay":
             return []
         self.asked += 1
         if self.asked % self.every:
@@ -59,7 +69,7 @@ class LayerZero:
         findings = []
         try:
             for req, request in after.requests.items():
-                if request.slot >= 0 and request.status == "running":
+                if request.slot >= 0 and request.status == "running" and (event.kind != "verify" or req == event.req):
                     findings += self._check(event, after, req, request, engine)
         except ValueError:  # this engine does not recompute; golden and judge say so in words
             self.on = False
@@ -75,16 +85,16 @@ class LayerZero:
             return self.strict
         return view.start.verify_mode == "exact" and not view.counters.get("verifies.batched", 0)
 
-    def floor(self, engine: EnginePort, view: LedgerView) -> NoiseFloor:
-        """The noise floor of layer 0, measured on first use."""
-        if self._floor is None:
-            self._floor = measure_first(engine.compute, view.start)
-        return self._floor
+    def floor(self, engine: EnginePort, view: LedgerView, layers: int = 1) -> NoiseFloor:
+        """The noise floor of the first ``layers`` layers, measured on first use."""
+        if layers not in self._floors:
+            self._floors[layers] = measure_first(engine.compute, view.start, layers)
+        return self._floors[layers]
 
     def _check(
         self, event: Event, view: LedgerView, req: int, request: RequestFact, engine: EnginePort
     ) -> list[Finding]:
-        about = _settled(view, request)
+        about = _rows(view, request) if event.kind == "verify" else _settled(view, request)
         if about is None:
             return []
         known = (about.tokens, about.chunks)
@@ -94,28 +104,51 @@ class LayerZero:
         if live.digests and self._right.get((req, about.place)) == token and (event.req != req or event.kind == "sync"):
             return []
         self._right.pop((req, about.place), None)
-        h, conv = (engine.read(TensorRef(about.place, 0, part)) for part in ("h", "conv"))
-        (right,) = engine.compute(FirstLayer(tokens=about.tokens, chunks=about.chunks))
+        layers = _layers(view, about)
+        (right,) = engine.compute(FirstLayer(tokens=about.tokens, chunks=about.chunks, layers=layers))
         self.compared += 1
-        if h.raw == right.h[0].raw and conv.raw == right.conv[0].raw:
-            if len(self._right) >= REMEMBERED:
-                self._right.clear()
-            self._right[req, about.place] = token
-            return []
-        diff = difference(h, conv, right.h[0], right.conv[0], self.floor(engine, view))
-        if not diff.beyond and not self.wants_bits(view):
-            return []
-        return [_finding(event, view, about, diff, conv, engine)]
+        for layer in range(layers):
+            h, conv = (engine.read(TensorRef(about.place, layer, part)) for part in ("h", "conv"))
+            if h.raw == right.h[layer].raw and conv.raw == right.conv[layer].raw:
+                continue
+            diff = difference(h, conv, right.h[layer], right.conv[layer], self.floor(engine, view, layers), layer)
+            if diff.beyond or self.wants_bits(view):
+                return [_finding(event, view, about, diff, conv, engine)]
+            return []  # rounding here is rounding from here on
+        if len(self._right) >= REMEMBERED:
+            self._right.clear()
+        self._right[req, about.place] = token
+        return []
 
 
 def difference(
-    h: TensorData, conv: TensorData, right_h: TensorData, right_conv: TensorData, floor: NoiseFloor
+    h: TensorData, conv: TensorData, right_h: TensorData, right_conv: TensorData, floor: NoiseFloor, layer: int = 0
 ) -> FirstDiff:
-    """Errors of both parts of layer 0 against the recomputed ones."""
+    """Errors of both parts of a layer against the recomputed ones."""
     a, b = moments(h, right_h), moments(conv, right_conv, heads=1)
     bad = a.bad_a + b.bad_a > 0
-    beyond = bad or a.error > floor.limit(0, "h") or b.error > floor.limit(0, "conv")
-    return FirstDiff(a.error, b.error, h == right_h and conv == right_conv, beyond)
+    beyond = bad or a.error > floor.limit(layer, "h") or b.error > floor.limit(layer, "conv")
+    return FirstDiff(layer, a.error, b.error, h == right_h and conv == right_conv, beyond)
+
+
+def _layers(view: LedgerView, about: Subject) -> int:
+    """All layers before the first attention layer right after a prefill chunk that had a history, else layer 0."""
+    if not about.chunks or about.chunks[-1][1] != about.position or about.chunks[-1][0] == 0:
+        return 1
+    recurrent = view.start.recurrent_layers
+    return next((n for n, layer in enumerate(recurrent) if layer != n), len(recurrent))
+
+
+def _rows(view: LedgerView, request: RequestFact) -> Subject | None:
+    """Live after all rows of a verify, with the tokens fed so far: the committed ones, the pending one, the drafts."""
+    live, state = view.live(request.req), request.round
+    if live is None or live.queued or state.base < 0 or state.rows != len(state.drafts) + 1:
+        return None
+    tokens = request.tokens[: state.base + 1] + state.drafts
+    if len(tokens) != state.base + state.rows or -1 in tokens:
+        return None
+    chunks = tuple(span for span in request.chunks if span[1] <= state.base)
+    return Subject(0, view.seq, request.req, live.place, tokens, chunks, (live.place, live.place), request.rejected)
 
 
 def _settled(view: LedgerView, request: RequestFact) -> Subject | None:
@@ -143,15 +176,17 @@ def _finding(
     writer = max(live.h_writer, live.conv_writer)
     if not diff.beyond:
         text = (
-            f"layer 0 of {about.place} is not bit-equal to the one computed from the {about.position} tokens of "
+            f"layer {diff.layer} of {about.place} is not bit-equal to the one computed from the {about.position} tokens of "
             f"r{about.req} (h {diff.h:.1e}, conv {diff.conv:.1e}): rounding, so another kernel absorbed them than an "
             "exact session uses"
         )
     else:
         text = (
-            f"layer 0 of {about.place} is not what the {about.position} tokens of r{about.req} give: h is off by "
-            f"{diff.h:.2g}, conv by {diff.conv:.2g}; {_window(engine, view, about, conv)}"
+            f"layer {diff.layer} of {about.place} is not what the {about.position} tokens of r{about.req} give: h is "
+            f"off by {diff.h:.2g}, conv by {diff.conv:.2g}"
         )
+        if diff.layer == 0:
+            text += f"; {_window(engine, view, about, conv)}"
     found = f"h {diff.h:.2g}, conv {diff.conv:.2g} off, written at @{writer}"
     return Finding(
         NAME, event.seq, about.req, str(about.place), f"the state after {about.position} tokens", found, text

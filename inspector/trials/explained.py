@@ -14,7 +14,6 @@ STEP_PLANES = frozenset(
         "index-minus-one",
     )
 )
-HEALED = frozenset(("pending-twice", "verify-drops-history"))
 HEAD = frozenset(("pre-norm-mtp", "mtp-stale-hidden"))
 
 
@@ -33,16 +32,6 @@ def explain(outcome: Outcome) -> str:
         return "rounding only, and a batched session rounds anyway: nothing is wrong by more than the measured floor"
     if fault in HEAD and how == "late":
         return "the head's input is told with its first draft, one token after it was fed"
-    if fault in HEALED and how in ("late", "golden") and replay:
-        return (
-            "replay mode runs layer 0 again from clean inputs, which heals it; deeper layers replay recorded inputs "
-            "that were already wrong: seen with the next round whose rows are all accepted, and by golden at once"
-        )
-    if fault == "chunk-drops-history" and how in ("late", "golden"):
-        return (
-            "layer 0 had forgotten what was dropped (its decay outweighs fp32 within a chunk); deeper layers show it "
-            "to golden at once"
-        )
     return ""
 
 
