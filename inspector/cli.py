@@ -89,7 +89,7 @@ class Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             # Whoever read our output has seen enough; closing it quietly is what every tool does.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             raise typer.Exit(0) from None
         except DivergedError as error:
             _complain(str(error))
@@ -101,7 +101,7 @@ class Commands(TyperGroup):
             _complain(f"{error} Fewer --slots, --ring, --drafts or --kv-tokens need less.")
             raise typer.Exit(UNREADABLE) from None
         except _user_errors() as error:
-            _complain(str(error.args[0] if isinstance(error, KeyError) and error.args else error))
+            _complain(_words(error))
             raise typer.Exit(UNREADABLE) from None
 
 
@@ -110,13 +110,30 @@ def _user_errors() -> tuple[type[Exception], ...]:
     return (ValueError, LookupError, OSError, MemoryError)
 
 
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is None and error.strerror:  # files we open have names
+        return f"{OUTPUT}: {error.strerror}. Write to another place, or free some space."
+    return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+
+
 def _complain(text: str) -> None:
     from inspector.text import visible
 
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        text = _words(error)
+    if text.startswith(OUTPUT):
+        _drop_output()
     sys.stderr.write(f"metrale-inspect: {visible(' '.join(text.split()))}\n")
 
 
+def _drop_output() -> None:
+    """What is still to be written to standard output goes nowhere: nobody can take it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+OUTPUT = "standard output"
 APP_OPTIONS: dict[str, Any] = {
     "add_completion": False,
     "rich_markup_mode": None,

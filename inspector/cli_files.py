@@ -13,6 +13,7 @@ from inspector.cli_options import loading_bar, remark
 
 if TYPE_CHECKING:
     from inspector.opening import Source
+    from sessions.record import Record
 
 Recording = Annotated[Path, typer.Argument(metavar="FILE", help="A session, JSON lines or a trace.")]
 Session = Annotated[Path, typer.Argument(metavar="SESSION", help="A session file.")]
@@ -147,10 +148,14 @@ def _diff(
     from inspector.describe import body
     from inspector.text import visible
     from sessions.compare import compare
+    from sessions.errors import NotAvailable
     from sessions.view import LedgerView
 
     sniff_recording(a), sniff_recording(b)
-    difference = compare(a, b, branch_a, branch_b)
+    try:
+        difference = compare(a, b, branch_a, branch_b)
+    except NotAvailable as error:
+        raise typer.BadParameter(f"--branch-a, --branch-b: {error}") from None
     for line in difference.settings:
         remark(f"settings differ: {line}")
     sys.stdout.write(f"{visible(difference.text)}\n")
@@ -173,7 +178,7 @@ def _dump(file: Recording, branch: BranchNumber = 0) -> None:
         for line in opened.remarks:
             remark(line)
         record = opened.history.record
-        last = record.last(record.branch(branch).id)
+        last = record.last(_known(record, branch))
         for low in range(1, last + 1, 256):
             events = record.events(branch, low, min(last, low + 255))
             sys.stdout.write("".join(f"{canonical(event)}\n" for event in events))
@@ -214,6 +219,16 @@ def _export(
         remark(f"{out}: {export(debugger, to, out)}")
     finally:
         debugger.close()
+
+
+def _known(record: Record, branch: int) -> int:
+    """``branch``; one that is not there is a mistake of whoever typed it."""
+    from sessions.errors import NotAvailable
+
+    try:
+        return record.branch(branch).id
+    except NotAvailable as error:
+        raise typer.BadParameter(f"--branch: {error}") from None
 
 
 def sniff_recording(file: Path, only_session: bool = False) -> Source:

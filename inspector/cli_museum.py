@@ -36,9 +36,13 @@ def _museum(
     ] = None,
     theme: Annotated[str, typer.Option("--theme", help="Name of a theme.")] = "",
 ) -> None:
+    from engine.errors import UserError
     from inspector.museum.rooms import find_room, rooms
 
-    chosen = [find_room(name)] if name else list(rooms().values())
+    try:
+        chosen = [find_room(name)] if name else list(rooms().values())
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from None
     if check:
         raise typer.Exit(1 if sum(not _check(room) for room in chosen) else 0)
     if build:
@@ -87,18 +91,18 @@ def _made(room: Room, folder: Path | None) -> Path:
 
 def _check(room: Room) -> bool:
     """Play the script with its fault and without. Says what came of it."""
-    from inspector.judging.layer0 import LayerZero
+    from inspector.judging.oracles import Oracles
     from inspector.museum.build import play, problem, show
     from sessions.timeline import Timeline
 
     factory = _factory(room)
     begun = time.perf_counter()
     timeline = Timeline.live(factory(), factory=factory)
-    timeline.oracle = LayerZero()
+    timeline.oracle = Oracles()
     shown = show(play(timeline, room.script))
     wrong = problem(room, shown)
     healthy = Timeline.live(factory(), factory=factory)
-    healthy.oracle = LayerZero()
+    healthy.oracle = Oracles()
     play(healthy, room.healthy)
     if healthy.findings():
         wrong = wrong or f"{room.name}: the healthy run has findings: {healthy.findings()[0].text}"

@@ -123,7 +123,8 @@ def _settings(a: Start, b: Start) -> tuple[str, ...]:
 def _first_by_chain(a: Store, left: History, branch_a: int, b: Store, right: History, branch_b: int) -> int:
     """The first event whose chained digest differs, by bisection; 1 when the histories differ from the start."""
     left.record.branch(branch_a), right.record.branch(branch_b)
-    lo, hi = 1, min(left.record.last(branch_a), right.record.last(branch_b))
+    ends = (left.record.last(branch_a), right.record.last(branch_b))
+    lo, hi = 1, min(ends)
 
     def equal(seq: int) -> bool:
         owners = left.record.owner(branch_a, seq), right.record.owner(branch_b, seq)
@@ -135,4 +136,7 @@ def _first_by_chain(a: Store, left: History, branch_a: int, b: Store, right: His
             lo = middle + 1
         else:
             hi = middle - 1
+    if lo > min(ends):  # equal chains say equal histories only of files that are what they say
+        a.check_chain()
+        b.check_chain()
     return max(1, lo)

@@ -209,7 +209,7 @@ class Store(StoreReader):
                 raise SessionError(target, f"no way to write it ({error})", "room for a copy", "Free some space, or "
                                    "choose another place.") from error  # fmt: skip
             with Store(part, "a", timeout=self._timeout) as copy:
-                copy.set_meta("closed", "1")
+                copy.mark_closed()
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ with every round that was acknowledged.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
@@ -194,11 +195,26 @@ class StoreFile:
             if self.mode != "r":
                 with self._told():
                     if self.meta("closed") != "1":
-                        self.set_meta("closed", "1")
+                        self.mark_closed()
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                     connection.execute("PRAGMA journal_mode=DELETE")
         finally:
             self._drop()
+
+    def mark_closed(self) -> None:
+        """Write down where every branch ends, and that nothing is missing."""
+        ends = {branch: [seq, digest.hex()] for branch, (seq, digest) in self.written().items()}
+        with self.transaction():
+            self._put_meta("ends", json.dumps(ends))
+            self._put_meta("closed", "1")
+
+    def written(self) -> dict[int, tuple[int, bytes]]:
+        """Last event written on each branch itself, and the chained digest there."""
+        lasts = self.rows("ii", "SELECT branch, max(seq) FROM event GROUP BY branch")
+        return {
+            branch: (seq, self.rows("b", "SELECT chain FROM event WHERE branch = ? AND seq = ?", branch, seq)[0][0])
+            for branch, seq in lasts
+        }
 
     def abandon(self) -> None:
         """Let go of the file without marking it closed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import xxhash
@@ -28,7 +28,9 @@ class StoreReader(StoreFile):
         """All branches, parents before children, each with the last event written."""
         found: list[Branch] = []
         depth = [0]
-        last = dict(self.rows("ii", "SELECT branch, max(seq) FROM event GROUP BY branch"))
+        written = self.written()
+        self._whole(written)
+        last = {branch: seq for branch, (seq, _) in written.items()}
         for number, parent, at, reason, total in self.rows(
             "iiitb", "SELECT id, parent, at, reason, sum FROM branch ORDER BY id"
         ):
@@ -43,6 +45,33 @@ class StoreReader(StoreFile):
         if last and max(last) >= len(found):
             raise self.damaged(f"branch {len(found)}, whose events are there")
         return found
+
+    def _whole(self, written: Mapping[int, tuple[int, bytes]]) -> None:
+        """A file that was closed must end where it was closed."""
+        ends = self.meta("ends")
+        if ends is None or self.meta("closed") != "1":
+            return
+        found = {branch: [seq, digest.hex()] for branch, (seq, digest) in written.items()}
+        for branch, (seq, digest) in self._record(ends, _ends, "meta ends").items():
+            if found.pop(branch, None) != [seq, digest]:
+                last = written[branch][0] if branch in written else 0
+                raise self.damaged(f"branch {branch} ends at event {last}, it was closed at {seq}")
+        if found:
+            raise self.damaged(f"branch {min(found)}, which was not there when the file was closed")
+
+    def check_chain(self) -> None:
+        """Read every event without decoding it. Raises SessionError at the first whose chained digest is wrong."""
+        for branch in self.branches():
+            previous, expected = self.chain_before(branch.id, branch.at + 1), branch.at
+            for low in range(branch.at + 1, branch.last + 1, CHECKED):
+                sql = "SELECT seq, payload, chain FROM event WHERE branch = ? AND seq BETWEEN ? AND ? ORDER BY seq"
+                for seq, payload, digest in self.rows("itb", sql, branch.id, low, min(branch.last, low + CHECKED - 1)):
+                    expected += 1
+                    if seq != expected or not payload.isascii() or chain(previous, payload) != digest:
+                        raise self.damaged(f"event {expected} of branch {branch.id}")
+                    previous = digest
+            if expected != branch.last:
+                raise self.damaged(f"event {expected + 1} of branch {branch.id} is missing")
 
     def check_events(self) -> None:
         """Read every event of every branch. Raises SessionError at the first damaged one."""
@@ -210,6 +239,10 @@ def _answers(plain: Any) -> tuple[Answer, ...]:
             raise ValueError("answers of another form")
         found.append((seq, what, tuple(value) if isinstance(value, list) else value))
     return tuple(found)
+
+
+def _ends(plain: Any) -> dict[int, tuple[int, str]]:
+    return {int(branch): (int(seq), str(digest)) for branch, (seq, digest) in plain.items()}
 
 
 def _finding(plain: dict[str, Any]) -> Finding:

@@ -273,6 +273,13 @@ def test_check_of_the_engine_traces(cli: Cli) -> None:
             assert status == 0 and "no finding" in out
 
 
+def test_a_trace_with_a_byte_order_mark_is_read(cli: Cli, tmp_path: Path) -> None:
+    trace = next(DATA.glob("**/ngram.trace"))
+    marked = tmp_path / "marked.trace"
+    marked.write_bytes(b"\xef\xbb\xbf" + trace.read_bytes())
+    assert cli("check", marked)[:2] == cli("check", trace)[:2]
+
+
 def test_calls_without_meaning_are_counted_once_and_ticks_are_none(cli: Cli, tmp_path: Path) -> None:
     lines = ["# scenario x", "create_stream() -> 1", "-- tick 1", "num_free_blocks() -> 9"]
     (tmp_path / "a.trace").write_text("\n".join(lines) + "\n")
@@ -339,7 +346,9 @@ def test_diff_of_two_branches_of_one_file(cli: Cli, tmp_path: Path) -> None:
     assert cli("diff", file, file)[0] == 0
     status, out, _ = cli("diff", file, file, "--branch-b", "1")
     assert status == 1 and "event" in out
-    assert cli("diff", file, file, "--branch-b", "9")[0] == 3
+    assert cli("diff", file, file, "--branch-b", "9")[0] == 2
+    assert cli("dump", file, "--branch", "99")[0] == 2
+    assert cli("museum", "nope")[0] == 2
 
 
 def test_pack_makes_a_clean_copy_and_overwrites_nothing(cli: Cli, tmp_path: Path) -> None:
@@ -479,7 +488,21 @@ def test_a_recording_damaged_inside_is_3_for_every_command(cli: Cli, tmp_path: P
     for args in (("check",), ("dump",), ("pack", tmp_path / "out.mtl"), ("batch", "-e", "goto end", "-e", "where")):
         status, _, err = cli(args[0], file, *args[1:])
         assert status == 3 and "event 20 of branch 0" in err, (args, err)
+    assert cli("diff", file, file)[0] == 3, "equal chains of a damaged file say nothing"
     assert not list(tmp_path.glob("out*")), "nothing half-written is left"
+
+
+@pytest.mark.parametrize("where", ["seq > 60", "branch = 1", "1"])
+def test_a_closed_file_whose_end_is_gone_is_damaged(cli: Cli, tmp_path: Path, where: str) -> None:
+    file = fake_session(tmp_path / "a.mtl", (NEW, "run 4", "goto @40", "accept 1"))
+    packed = tmp_path / "packed.mtl"
+    assert cli("pack", file, packed)[0] == 0
+    for one in (file, packed):
+        assert cli("check", one)[0] == 0
+        with closing(sqlite3.connect(one)) as database, database:
+            database.execute(f"DELETE FROM event WHERE {where}")
+        status, _, err = cli("check", one)
+        assert status == 3 and "it was closed at" in err, err
 
 
 def test_a_recording_without_its_branches_is_damaged(cli: Cli, tmp_path: Path) -> None:
@@ -509,6 +532,15 @@ def test_a_recording_that_stopped_is_told_and_fails(cli: Cli, tmp_path: Path, mo
     assert status == 1 and "no space left" in err and "the file ends earlier" in err
     monkeypatch.undo()
     assert cli("check", file)[0] == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_output_is_named(tmp_path: Path) -> None:
+    file = fake_session(tmp_path / "a.mtl")
+    command = f"{sys.executable} -m inspector.cli dump {file} >/dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith("metrale-inspect: standard output: ") and done.stderr.count("\n") == 1
 
 
 def test_a_closed_output_is_no_error(tmp_path: Path) -> None:

@@ -46,6 +46,12 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     assert [event.kind for event in load(path)] == ["start", "sync"]
 
 
+def test_two_runs_in_one_file_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "run.jsonl", '{"kind":"start"}', '{"kind":"sync"}', '{"kind":"start"}', '{"kind":"sync"}')
+    with pytest.raises(FormatError, match=r"line 3.*a second start event"):
+        load(path)
+
+
 GOOD = '{"kind":"claim","req":1,"slot":0}'
 
 

@@ -70,6 +70,8 @@ def read(lines: Iterable[str], name: str = "events") -> Iterator[Event]:
             continue
         if event is None:
             continue
+        if seq and isinstance(event, Start):
+            raise FormatError(name, number, "a second start event", "one run per file: split it there")
         if seq == 0 and not isinstance(event, Start):
             seq += 1
             yield Start(seq=seq, source="jsonl")

@@ -7,6 +7,7 @@ lengths in the notes are the engine's claims. ``trace_builder`` lists what is de
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,7 +26,7 @@ RELEASES = {"preempt_requeue": "preempt", "spill_out_sequence": "swap"}
 
 def recognises(head: bytes) -> bool:
     """Whether a file that begins with ``head`` is such a trace."""
-    return head.startswith((b"# scenario ", b"-- tick "))
+    return head.removeprefix(codecs.BOM_UTF8).startswith((b"# scenario ", b"-- tick "))
 
 
 def load(path: str | os.PathLike[str]) -> list[Event]:
@@ -41,7 +42,7 @@ def load(path: str | os.PathLike[str]) -> list[Event]:
     if not recognises(data):
         raise FormatError(path, 1, f"{data[:40]!r}", "# scenario NAME or -- tick 1")
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise FormatError(path, line, f"byte 0x{data[error.start]:02x}", "UTF-8 text") from None

@@ -16,6 +16,7 @@ from inspector.text import plural, shorten, visible
 
 LEVELS = ("events", "digests", "full")
 FORMATS = ("json", "trace", "tensors", "test", "session")
+SHOWN = 20
 
 
 def register(registry: Registry) -> None:
@@ -78,7 +79,7 @@ def register(registry: Registry) -> None:
         "echo", "session", "print a text", Arg("text", "rest", "", optional=True), example="echo before the rollback"
     )(_echo)
     registry.command(
-        "history", "session", "the commands so far", Arg("count", "times", "the last so many", optional=True),
+        "history", "session", "the last commands", Arg("count", "times", "how many; 20 without", optional=True),
         example="history 5",
     )(_history)  # fmt: skip
     registry.command(
@@ -236,8 +237,10 @@ def _echo(ctx: Context, args: Args) -> Result:
 
 
 def _history(ctx: Context, args: Args) -> Result:
-    lines = ctx.debugger.history[-args["count"] :] if args["count"] else ctx.debugger.history
+    lines = ctx.debugger.history[-(args["count"] or SHOWN) :]
     first = len(ctx.debugger.history) - len(lines) + 1
+    if first > 1 and not args["count"]:
+        ctx.say(f"{first - 1} earlier; history {len(ctx.debugger.history)} shows all")
     ctx.say(*(f"{first + i}  {visible(line)}" for i, line in enumerate(lines)))
     return ctx.result()
 
