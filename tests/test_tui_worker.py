@@ -9,10 +9,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from judging_helpers import open_timeline
 from tui_pilot import PROMPT, Driver, fake_debugger, screen
 
 from inspector.commands.debugger import Debugger
+from inspector.text import visible
 from inspector.tui.app import InspectorApp, run_app
+from inspector.tui.framing import Framer
 from inspector.tui.messages import Answered, FrameReady, OpenFailed
 from inspector.tui.opener import OpeningCancelled, opener_for
 from inspector.tui.panes.tensors import TensorsPane
@@ -59,6 +62,20 @@ def test_a_line_is_answered_and_followed_by_a_frame() -> None:
     assert answer.line == PROMPT and answer.status == "ok"
     assert post.of(FrameReady)[-1].frame.view.requests
     assert worker.close()
+
+
+def test_picks_that_were_rejected_have_texts_in_the_event_list() -> None:
+    timeline = open_timeline()
+    debugger = Debugger(timeline)
+    for line in ('new "Once upon a time"', "accept 1", "accept 1"):
+        assert debugger.execute(line).ok
+    picks = {event.pick for event in timeline.events(1, timeline.last) if event.kind == "verify_row"}
+    untold = {token: timeline.text(token) for token in picks if token not in timeline.view.texts}
+    assert untold, "all of them were emitted"
+    rows = [row.text for row in Framer(debugger).rows(1, timeline.last)]
+    for token, text in untold.items():
+        assert not any(f"<{token}>" in row for row in rows)
+        assert text is not None and any(visible(text).strip() in row for row in rows)
 
 
 def test_frames_are_posted_while_it_runs_and_an_interrupt_pauses_it() -> None:

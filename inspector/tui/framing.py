@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from inspector.describe import body
@@ -16,6 +17,25 @@ AROUND = 120
 SCAN = 4000
 KEPT_SAMPLES = 400
 FINDINGS_SHOWN = 50
+
+
+class _Texts(Mapping[int, str]):
+    """Texts of tokens, looked up when they are asked for; nothing to count or to go through."""
+
+    def __init__(self, known: Callable[[int], str | None]) -> None:
+        self._known = known
+
+    def __getitem__(self, token: int) -> str:
+        text = self._known(token)
+        if text is None:
+            raise KeyError(token)
+        return text
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
 
 
 class Framer:
@@ -85,15 +105,17 @@ class Framer:
         )
 
     def _text(self, token: int) -> str:
+        known = self._known(token)
+        return f"#{token}" if known is None else known
+
+    def _known(self, token: int) -> str | None:
         """The text of a token: as the run told it, here or later, else as the open model's vocabulary has it."""
         timeline = self.debugger.timeline
         view: LedgerView = timeline.view
         if view.seq >= self._told[0]:
             self._told = (view.seq, view.texts)
         known = view.texts.get(token) or self._told[1].get(token)
-        if known is None:
-            known = timeline.text(token)
-        return f"#{token}" if known is None else str(known)
+        return timeline.text(token) if known is None else str(known)
 
     def _recording(self) -> str:
         """``rec`` and the file's name while one is written, what is wrong when it no longer is."""
@@ -116,7 +138,8 @@ class Framer:
             if len(known) > 20 * AROUND:
                 known.clear()
                 missing = list(range(low, high + 1))
-            view = timeline.view
+            # picks that were not emitted have texts too, though the run never told them
+            view = replace(timeline.view, texts=_Texts(self._known))
             for event in timeline.events(missing[0], missing[-1]):
                 known[event.seq] = EventRow(event.seq, event.kind, event.req, body(event, view))
         return tuple(known[seq] for seq in range(low, high + 1) if seq in known)
