@@ -132,7 +132,7 @@ def sync(rt: Runtime, action: SyncSecondary) -> Iterator[Event]:
 
 def fork(rt: Runtime, action: ForkRequest) -> Iterator[Event]:
     request = rt.find(action.req)
-    if not rt.memory.pool.free:
+    if not lifecycle.free_slots(rt):
         raise EngineRefusal(f"all {rt.config.slots} slots are in use; free a request or start with more --slots")
     return lifecycle.fork(rt, request, action.seed)
 

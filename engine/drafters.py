@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import xxhash
@@ -24,18 +24,33 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class DraftState:
     """``hidden`` [D] and ``token`` are the MTP head's output after the newest true pair: the first draft and what the
-    next step is fed with. ``fed`` counts the true (hidden, next token) pairs in its KV, ``fed_digest`` is that of the
-    newest hidden state it was really fed with. No hidden: nothing to draft
-    from, the next round is a plain decode."""
+    next step is fed with. No hidden: nothing to draft from, the next round is a plain decode.
+
+    ``fed`` counts the rows of its KV that are true (hidden, next token) pairs: between rounds one for each token below
+    the cursor. ``position`` is that of the newest pair, ``fed_digest`` the digest of the hidden state it was really fed
+    with. ``written`` also counts rows of drafts, which the next feeding cuts off. ``inputs`` [n, D] are the trunk's
+    hidden states of the newest feeding, for whoever wants to run it again; images do not carry them."""
 
     hidden: Tensor | None = None
     token: int = -1
     fed: int = 0
     fed_digest: str = ""
+    written: int = 0
+    position: int = -1
+    inputs: Tensor | None = None
 
     def forget(self, cursor: int) -> None:
         """Rewound to ``cursor``: pairs before it stay true, the output after the newest one is gone."""
         self.hidden, self.token, self.fed, self.fed_digest = None, -1, min(self.fed, cursor), ""
+        self.position, self.inputs = -1, None
+
+    def told(self, newest: str) -> dict[str, Any]:
+        """What the end of a round tells of the head; ``newest`` is the digest of the trunk's newest hidden state, ""
+        without digests."""
+        facts: dict[str, Any] = {"head_rows": self.fed, "fed_position": self.position}
+        if self.hidden is not None and newest:
+            facts.update(fed=self.fed_digest, hidden=newest, head=digest(self.hidden))
+        return facts
 
 
 def digest(row: Tensor) -> str:
@@ -82,6 +97,10 @@ class MtpDrafter:
 
     Draft i+1 is fed the head's output hidden state (after ``mtp.norm``) and draft i; its KV entries beyond the true
     pairs are overwritten by true ones in the next round.
+
+    Seams: ``mtp.hidden`` the rows [n, D] the head is fed with; ``mtp.rewind`` the row its KV is cut back to before that
+    (held= rows there are, room= the last row at which n fit); ``mtp.position`` the position of the first row (room=);
+    ``mtp.swapped`` False, True puts the hidden half before the embedding half.
     """
 
     def __init__(self, model: HybridModel, seams: Seams) -> None:
@@ -92,21 +111,27 @@ class MtpDrafter:
         if draft.hidden is None or count < 1:
             return ()
         out, hidden = [draft.token], draft.hidden
-        for position in range(draft.fed, draft.fed + count - 1):
-            rows = self._model.mtp_rows(hidden[None], [out[-1]], table, position)
+        first = draft.position + 1
+        for position in range(first, first + count - 1):
+            rows = self._model.mtp_rows(hidden[None], [out[-1]], table, position, self._seams("mtp.swapped", False))
             out.append(int(rows.logits[-1].argmax()))
             hidden = rows.hidden[-1]
+        draft.written = max(draft.written, first + count - 1)
         return tuple(out)
 
     def observe(self, draft: DraftState, hidden: Tensor, following: Sequence[int], table: KvTable, start: int) -> None:
         if not following:
             return
-        fed = self._seams("mtp.hidden", hidden[: len(following)], start=start)
+        count = len(following)
+        draft.inputs, room = hidden[:count], table.capacity - count
+        fed = self._seams("mtp.hidden", draft.inputs, start=start)
         draft.fed_digest = digest(fed[-1])
-        start = self._seams("mtp.position", start)
-        rows = self._model.mtp_rows(fed, list(following), table, start)
+        row = self._seams("mtp.rewind", start, held=draft.written, room=room)
+        position = self._seams("mtp.position", row, room=room)
+        rows = self._model.mtp_rows(fed, following, table, position, self._seams("mtp.swapped", False))
         draft.hidden, draft.token = rows.hidden[-1].clone(), int(rows.logits[-1].argmax())
-        draft.fed = start + len(following)
+        draft.fed = draft.written = row + count
+        draft.position = position + count - 1
 
 
 def make_drafters(model: HybridModel, seams: Seams) -> dict[str, Drafter]:

@@ -30,6 +30,7 @@ _PLAIN = (
     "inside_tool",
     "hidden",
 )
+_DRAFT = ("token", "fed", "fed_digest", "written", "position")
 
 
 class ImageError(ValueError):
@@ -96,7 +97,7 @@ def _request(request: ActiveRequest) -> dict[str, Any]:
     return {
         **{name: getattr(request, name) for name in _PLAIN},
         "sampling": asdict(request.sampling),
-        "draft": [request.draft.token, request.draft.fed, request.draft.fed_digest],
+        "draft": [getattr(request.draft, name) for name in _DRAFT],
         "seq": request.seq.save(),
     }
 
@@ -106,7 +107,11 @@ def _rebuild(rt: Runtime, plain: dict[str, Any]) -> ActiveRequest:
     seq = SequenceState.load(plain["seq"], KvTable(rt.kv, held["blocks"], held["cursor"]), rt.seams)
     seq.attach(rt.memory.pool.adopt(seq.slot))
     request = ActiveRequest(seq, Sampling(**plain["sampling"]), **{name: plain[name] for name in _PLAIN})
-    request.draft.token, request.draft.fed, request.draft.fed_digest = plain["draft"]
+    draft = dict(zip(_DRAFT, plain["draft"], strict=False))
+    draft.setdefault("written", draft["fed"])  # older images do not have these two
+    draft.setdefault("position", draft["fed"] - 1)
+    for name, value in draft.items():
+        setattr(request.draft, name, value)
     return request
 
 

@@ -35,6 +35,12 @@ from engine.state.ring import SsmDecodeRing
 from engine.traits import SequenceState
 
 
+def free_slots(rt: Runtime) -> int:
+    """Free slots as the scheduler counts them: requests are admitted by this number, and events tell it. A change at
+    ``slot.free`` counts others than those on the free list."""
+    return rt.seams("slot.free", len(rt.memory.pool.free))
+
+
 def check_new(rt: Runtime, action: NewRequest) -> None:
     """Raises EngineRefusal when the request cannot be admitted."""
     capacity = rt.kv.blocks * rt.kv.block_size
@@ -50,7 +56,7 @@ def check_new(rt: Runtime, action: NewRequest) -> None:
             f"the prompt has {len(action.prompt)} tokens and the KV pool holds {capacity}; "
             f"start with --kv-tokens {len(action.prompt) + action.max_tokens} or shorten the prompt"
         )
-    if not rt.memory.pool.free:
+    if not free_slots(rt):
         raise EngineRefusal(
             f"all {rt.config.slots} slots are in use by {', '.join(f'r{r}' for r in rt.requests)}; "
             f"free one or start with --slots {rt.config.slots + 1}"
@@ -141,7 +147,7 @@ def finish_reason(rt: Runtime, request: ActiveRequest) -> str:
 def finish(rt: Runtime, request: ActiveRequest, reason: str, guard: str) -> Iterator[Event]:
     """End ``request``: its last state may enter the prefix cache, everything it held goes back, others move down."""
     seq = request.seq
-    yield from rt.sync_secondary(request.req)
+    yield from rt.sync_secondary(request.req, "finish")
     if reason in ("stop", "tool_calls") and not guard:
         yield from save_prefix(rt, request, "leaf")
     request.finished = True
@@ -150,8 +156,9 @@ def finish(rt: Runtime, request: ActiveRequest, reason: str, guard: str) -> Iter
         yield rt.event(KvFree, request.req, blocks=seq.table.release())
     if not rt.seams("slot.leak", False, slot=seq.slot, req=request.req):
         assert seq.claim is not None
-        seq.claim.release()
-        yield rt.event(Release, request.req, slot=seq.slot, epoch=seq.epoch)
+        # entries on the free list for this slot: a double free makes it 2
+        seq.claim.release(rt.seams("slot.entries", 1, slot=seq.slot, req=request.req))
+        yield rt.event(Release, request.req, slot=seq.slot, epoch=seq.epoch, free=free_slots(rt))
     del rt.requests[request.req]
     yield from _compact(rt)
 
@@ -192,7 +199,7 @@ def _told(rt: Runtime, request: ActiveRequest, prompt: tuple[int, ...], parent: 
 
 def _zeroed(rt: Runtime, request: ActiveRequest) -> Iterator[Event]:
     seq = request.seq
-    yield rt.event(Claim, request.req, slot=seq.slot, epoch=seq.epoch)
+    yield rt.event(Claim, request.req, slot=seq.slot, epoch=seq.epoch, free=free_slots(rt))
     moved = rt.memory.zero(seq.slot)
     if moved.bytes:
         place = Place("live", seq.slot)
@@ -203,7 +210,7 @@ def _compact(rt: Runtime) -> Iterator[Event]:
     for src, dst in rt.memory.pool.compact_plan():
         request = next(r for r in rt.requests.values() if r.seq.slot == src)
         if rt.memory.pending:
-            yield from rt.sync_secondary(request.req)
+            yield from rt.sync_secondary(request.req, "compact")
         moved = rt.memory.compact(request.seq, dst)
         yield rt.event(
             Compact,
@@ -213,4 +220,5 @@ def _compact(rt: Runtime) -> Iterator[Event]:
             epoch=request.seq.epoch,
             parts=moved.parts,
             bytes=moved.bytes,
+            free=free_slots(rt),
         )

@@ -231,9 +231,29 @@ class HybridModel:
             parts.append(stream.x.clone())
         return parts
 
-    def mtp_rows(self, hidden: Tensor, next_tokens: Sequence[int], kv: KvTable, start: int) -> Rows:
+    def mtp_rows(
+        self, hidden: Tensor, next_tokens: Sequence[int], kv: KvTable, start: int, swapped: bool = False
+    ) -> Rows:
         """Feed n pairs (hidden [n, D] of position p, token at p + 1) for p = ``start``.. to the MTP head; logits and
-        hidden (after ``mtp.norm``) of all rows.
+        hidden (after ``mtp.norm``) of all rows. ``swapped``: the halves of each pair the wrong way round.
+
+        Raises:
+            ValueError: this model has no MTP head, or the lengths differ.
+        """
+        count = len(next_tokens)
+        rows = self._rows(count, count)
+        with torch.inference_mode():
+            rows.hidden.copy_(self.mtp_hidden(hidden, next_tokens, kv, start, swapped))
+            if count == 1:
+                self._logits_row(rows)
+            else:
+                rows.logits.copy_(self._head.rows(rows.hidden))
+        return rows
+
+    def mtp_hidden(
+        self, hidden: Tensor, next_tokens: Sequence[int], kv: KvTable, start: int, swapped: bool = False
+    ) -> Tensor:
+        """The hidden states [n, D] of :meth:`mtp_rows` without its logits; a buffer that the next call uses again.
 
         Raises:
             ValueError: this model has no MTP head, or the lengths differ.
@@ -243,15 +263,10 @@ class HybridModel:
         count = len(next_tokens)
         if hidden.shape[0] != count:
             raise ValueError(f"{hidden.shape[0]} hidden states for {count} next tokens")
-        rows = self._rows(count, count)
         with torch.inference_mode():
             if count == 1:
-                rows.hidden[0].copy_(self._mtp.step(self._embed[next_tokens[0]], hidden[0], kv, start))
-                self._logits_row(rows)
-            else:
-                rows.hidden.copy_(self._mtp.rows(self._embeddings(next_tokens), hidden, kv, start))
-                rows.logits.copy_(self._head.rows(rows.hidden))
-        return rows
+                return self._mtp.step(self._embed[next_tokens[0]], hidden[0], kv, start, swapped)[None]
+            return self._mtp.rows(self._embeddings(next_tokens), hidden, kv, start, swapped)
 
     @property
     def leading_layers(self) -> int:
@@ -265,9 +280,10 @@ class HybridModel:
         form: str = "prefill",
         start: Sequence[tuple[Tensor, Tensor]] = (),
         layers: int = 1,
+        rejected: Sequence[int] = (),
     ) -> tuple[tuple[Tensor, Tensor], ...]:
         """(h, conv) of the first ``layers`` layers after ``tokens`` from nothing (or from ``start``, which is left
-        alone), by ``form`` "prefill" or "step".
+        alone), by ``form`` "prefill", "step", or "rows": as a batched verify, of which ``rejected`` were rejected.
 
         Raises:
             ValueError: one of these layers is not recurrent, or another form.
@@ -278,14 +294,19 @@ class HybridModel:
                 if layers > 1
                 else "layer 0 of this model is not recurrent"
             )
-        if form not in ("prefill", "step"):
-            raise ValueError(f"form is prefill or step, not {form!r}")
+        if form not in ("prefill", "step", "rows"):
+            raise ValueError(f"form is prefill, step or rows, not {form!r}")
         states = [RowState.of(h.clone(), conv.clone()) for h, conv in start or [self._empty()] * layers]
         with torch.inference_mode():
             if form == "prefill" and tokens:
                 x = self._embeddings(tokens)
                 for number, (layer, mixer) in enumerate(self._leading(layers)):
                     mixed = mixer.prefill(layer.normed(x), states[number])
+                    x = layer.mix_rows(x, mixed) if number < layers - 1 else x
+            elif form == "rows" and tokens:
+                x = self._embeddings([*tokens, *rejected])
+                for number, (layer, mixer) in enumerate(self._leading(layers)):
+                    mixed, states[number] = mixer.verify_upto(layer.normed(x), states[number], len(tokens))
                     x = layer.mix_rows(x, mixed) if number < layers - 1 else x
             elif form == "step":
                 stream = self._stream

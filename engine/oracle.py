@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.events import Columns, Computation, FirstLayer, Golden, Rerun, Residuals, StateData
+from engine.events import Absorbing, Columns, Computation, FirstLayer, Golden, HeadRow, Rerun, Residuals, StateData
+from engine.head_oracle import head_row
 from engine.model import HybridModel
 from engine.runtime import EngineRefusal, Runtime
 from engine.state.paged_kv import KvTable, PagedKv
 from engine.state.places import to_plain
 from engine.state.state_pool import SsmStatePool
 
-Chunks = tuple[tuple[int, int], ...]
+Spans = tuple[tuple[int, ...], ...]
 
 KEEP_EVERY = 32
 KEPT = 64
@@ -35,7 +36,7 @@ class Oracle:
         self._model: HybridModel = rt.model
         self._scratch: _Scratch | None = None
         self._golden = _Trail()
-        self._first: OrderedDict[tuple[int, tuple[int, ...], Chunks], tuple[tuple[Tensor, Tensor], ...]] = OrderedDict()
+        self._first: OrderedDict[_Key, tuple[tuple[Tensor, Tensor], ...]] = OrderedDict()
 
     def compute(self, computation: Computation) -> tuple[StateData, ...]:
         """Dispatch by kind. Raises EngineRefusal."""
@@ -48,7 +49,7 @@ class Oracle:
     def golden(self, asked: Golden) -> tuple[StateData, ...]:
         """States after ``asked.tokens``; ``steps`` goes on from the longest kept prefix."""
         tokens = self._checked(asked.tokens)
-        scratch = self._room(len(tokens))
+        scratch = self._room(len(tokens) + self._rt.config.k)
         if asked.form == "prefill":
             self._golden.forget()
             scratch.reset()
@@ -59,17 +60,12 @@ class Oracle:
             return (self._states(scratch.pool, len(tokens), logits),)
         if asked.form != "steps":
             raise EngineRefusal(f"golden is computed by steps or prefill, not {asked.form!r}")
-        done, blob = self._golden.longest(tokens, asked.chunks)
+        done, blob, logits = self._golden.longest(asked)
         scratch.load(blob)
-        logits = self._golden.logits(tokens)
-        for start, end, is_chunk in _spans(done, len(tokens), asked.chunks):
-            if is_chunk:
-                rows = self._model.prefill(tokens[start:end], scratch.pool, 0, scratch.table, start)
-            else:
-                rows = self._model.step(tokens[start], scratch.pool, 0, scratch.table, start)
-            logits = rows.logits[-1]
+        for start, end, form, rejected in _spans(done, asked):
+            logits = scratch.absorb(self._model, tokens[start:end], start, form, rejected)
             if end // KEEP_EVERY != start // KEEP_EVERY or end == len(tokens):
-                self._golden.keep(tokens[:end], scratch.blob().clone(), logits)
+                self._golden.keep(_within(asked, end), scratch.blob().clone(), logits)
         return (self._states(scratch.pool, len(tokens), logits),)
 
     def first_layer(self, asked: FirstLayer) -> tuple[StateData, ...]:
@@ -80,32 +76,32 @@ class Oracle:
             raise EngineRefusal("layer 0 of this model is not recurrent: the layer-0 oracle does not apply")
         if not 1 <= layers <= leading:
             raise EngineRefusal(f"{leading} recurrent layers come before the first attention layer, not {layers}")
-        done = self._known(layers, tokens, asked.chunks)
-        state = self._first.get((layers, tokens[:done], _within(asked.chunks, done)), ())
+        done = self._known(asked)
+        state = self._first.get((layers, *_within(asked, done)), ())
         advance = self._model.first_layer_states
-        for start, end, chunk in _spans(done, len(tokens), asked.chunks):
-            state = advance(tokens[start:end], "prefill" if chunk else "step", state, layers)
+        for start, end, form, rejected in _spans(done, asked):
+            state = advance(tokens[start:end], form, state, layers, rejected)
             if end > len(tokens) - NEAR:
                 # the newest few, one by one: what is asked next is a little shorter or longer
-                self._keep_first((layers, tokens[:end], _within(asked.chunks, end)), state)
+                self._keep_first((layers, *_within(asked, end)), state)
         state = state or advance((), "step", (), layers)
         h, conv = (tuple(to_plain(parts[i]) for parts in state) for i in (0, 1))
         return (StateData(self._model.geometry.recurrent_layers[:layers], h, conv, None, len(tokens)),)
 
-    def _keep_first(self, key: tuple[int, tuple[int, ...], Chunks], state: tuple[tuple[Tensor, Tensor], ...]) -> None:
+    def _keep_first(self, key: _Key, state: tuple[tuple[Tensor, Tensor], ...]) -> None:
         self._first[key] = state
         self._first.move_to_end(key)
         while len(self._first) > KEPT:
             self._first.popitem(last=False)
 
-    def _known(self, layers: int, tokens: tuple[int, ...], chunks: Chunks) -> int:
-        """Length of the longest kept prefix that was absorbed in the same chunks; the newest are looked at first."""
-        best = 0
-        for deep, kept, spans in reversed(self._first):
+    def _known(self, asked: FirstLayer) -> int:
+        """Length of the longest kept prefix that was absorbed in the same spans; the newest are looked at first."""
+        best, tokens = 0, asked.tokens
+        for layers, kept, chunks, rows in reversed(self._first):
             count = len(kept)
-            if deep != layers or not best < count <= len(tokens) or kept != tokens[:count]:
+            if layers != asked.layers or not best < count <= len(tokens) or kept != tokens[:count]:
                 continue
-            if spans != _within(chunks, count) or any(start < count < end for start, end in chunks):
+            if (kept, chunks, rows) != _within(asked, count):
                 continue
             best = count
             if count >= len(tokens) - NEAR:
@@ -152,7 +148,7 @@ class Oracle:
         if asked.history:
             start = len(asked.history)
             scratch = self._room(start + len(tokens))
-            self.golden(Golden(tokens=asked.history, chunks=asked.chunks))
+            self.golden(Golden(tokens=asked.history, chunks=asked.chunks, rows=asked.rows))
             self._golden.forget()
         else:
             scratch = self._copied(asked)
@@ -256,6 +252,23 @@ class _Scratch:
     def reset(self) -> None:
         self.blob().zero_()
 
+    def absorb(
+        self, model: HybridModel, tokens: Sequence[int], start: int, form: str, rejected: Sequence[int]
+    ) -> Tensor:
+        """Absorb ``tokens`` at ``start``; the logits [V] of the last one."""
+        if form == "prefill":
+            return model.prefill(tokens, self.pool, 0, self.table, start).logits[-1]
+        if form == "step":
+            return model.step(tokens[0], self.pool, 0, self.table, start).logits[-1]
+        count = len(tokens)
+        rows = model.verify([*tokens, *rejected], self.pool, 0, self.table, start)
+        if rejected:
+            live, kept = self.pool.state("live", 0), self.pool.state("step", 0, count - 1)
+            assert live.h is not None and kept.h is not None
+            live.h.copy_(kept.h)
+            live.conv.copy_(kept.conv)
+        return rows.logits[count - 1]
+
     def load(self, blob: Tensor | None) -> None:
         if blob is None:
             self.reset()
@@ -263,49 +276,56 @@ class _Scratch:
             self.blob().copy_(blob)
 
 
-def _within(chunks: Chunks, count: int) -> Chunks:
-    """The chunks that end within the first ``count`` tokens."""
-    return tuple(span for span in chunks if span[1] <= count)
+Absorbed = tuple[tuple[int, ...], Spans, Spans]
+"""Tokens, and the chunks and rows of them."""
+_Key = tuple[int, tuple[int, ...], Spans, Spans]
 
 
-def _spans(done: int, total: int, chunks: Chunks) -> Iterator[tuple[int, int, bool]]:
-    """How tokens ``done`` .. ``total - 1`` are absorbed: (start, end, as a prefill chunk)."""
-    starts = {start: end for start, end in chunks if start < end <= total}
+def _within(asked: Absorbing, count: int) -> Absorbed:
+    """The first ``count`` tokens and their spans. One that goes on past them stays as it is, so that nothing which is
+    kept, and ends with its last token, is taken for its beginning."""
+    tokens, chunks, rows = asked.tokens, asked.chunks, asked.rows
+    if count < len(tokens):
+        chunks = tuple([span for span in chunks if span[0] < count])
+        rows = tuple([span for span in rows if span[0] < count]) if rows and rows[-1][0] >= count else rows
+    return tokens[:count], chunks, rows
+
+
+def _spans(done: int, asked: Absorbing) -> Iterator[tuple[int, int, str, tuple[int, ...]]]:
+    """How the tokens from ``done`` on are absorbed: (start, end, form, ids that were rejected with them)."""
+    total, starts = len(asked.tokens), dict[int, tuple[int, str, tuple[int, ...]]]()
+    for start, end, *rejected in asked.rows:
+        if start >= done:
+            starts[start] = end, "rows", tuple(rejected)
+    for start, end in asked.chunks:
+        starts[start] = end, "prefill", ()
     position = done
     while position < total:
-        end = starts.get(position, 0)
-        yield position, end or position + 1, bool(end)
-        position = end or position + 1
+        end, form, others = starts.get(position, (0, "step", ()))
+        if not position < end <= total:
+            end, form, others = position + 1, "step", ()
+        yield position, end, form, others
+        position = end
 
 
 class _Trail:
     """States kept along one token sequence; their KV is still in the scratch, because the tokens are the same."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, ...], tuple[Tensor, Tensor | None]] = OrderedDict()
-        self._chunks: Chunks = ()
+        self._kept: OrderedDict[Absorbed, tuple[Tensor, Tensor | None]] = OrderedDict()
 
-    def longest(self, tokens: Sequence[int], chunks: Chunks) -> tuple[int, Tensor | None]:
-        """The longest kept prefix of ``tokens``; states of other sequences, or absorbed in other chunks, are dropped
-        with the KV they relied on."""
-        whole = tuple(tokens)
-        if chunks != self._chunks:
-            self.forget()
-            self._chunks = chunks
-        fitting = [key for key in self._kept if key == whole[: len(key)]]
-        for key in [key for key in self._kept if key not in fitting]:
+    def longest(self, asked: Golden) -> tuple[int, Tensor | None, Tensor | None]:
+        """Length, state and logits of the longest kept prefix of what is asked; states of other sequences, or absorbed
+        in other spans, are dropped with the KV they relied on."""
+        for key in [key for key in self._kept if key != _within(asked, len(key[0]))]:
             del self._kept[key]
-        best = max(fitting, key=len, default=())
-        return len(best), self._kept[best][0] if best else None
+        best = max(self._kept, key=lambda key: len(key[0]), default=None)
+        return (len(best[0]), *self._kept[best]) if best is not None else (0, None, None)
 
-    def keep(self, tokens: Sequence[int], blob: Tensor, logits: Tensor | None) -> None:
-        self._kept[tuple(tokens)] = (blob, None if logits is None else logits.clone())
+    def keep(self, key: Absorbed, blob: Tensor, logits: Tensor | None) -> None:
+        self._kept[key] = (blob, None if logits is None else logits.clone())
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-
-    def logits(self, tokens: Sequence[int]) -> Tensor | None:
-        found = self._kept.get(tuple(tokens))
-        return None if found is None else found[1]
 
     def forget(self) -> None:
         self._kept.clear()
@@ -317,4 +337,5 @@ _WORK: dict[type[Computation], Callable[[Oracle, Any], tuple[StateData, ...]]] =
     Columns: Oracle.columns,
     Rerun: Oracle.rerun,
     Residuals: Oracle.residuals,
+    HeadRow: lambda oracle, asked: head_row(oracle._rt, asked),
 }

@@ -98,7 +98,7 @@ def restore_to(rt: Runtime, request: ActiveRequest, keep_len: int) -> Iterator[E
             yield decline(rt, request, Declined(NO_SNAPSHOT, f"no snapshot after {keep_len} outputs; ring has {have}"))
             return
         if rt.memory.pending:
-            yield from rt.sync_secondary(request.req)
+            yield from rt.sync_secondary(request.req, "rollback")
         try:
             moved = rt.memory.restore_decode_ssm_snapshot(seq, ring_slot)
         except (RuntimeError, ValueError) as error:

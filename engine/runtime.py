@@ -113,9 +113,12 @@ class Runtime:
             **fields,
         )
 
-    def sync_secondary(self, req: int) -> Iterator[Event]:
-        """Wait for the secondary stream and tell what landed. Every reader of state on the default stream calls it."""
-        if self.seams("sync.skip", False, req=req):
+    def sync_secondary(self, req: int, at: str = "") -> Iterator[Event]:
+        """Wait for the secondary stream and tell what landed. Every reader of state on the default stream calls it.
+
+        ``at`` names the caller to the seam, where somebody may forget to wait in one place only: rollback, finish,
+        compact."""
+        if self.seams("sync.skip", False, req=req, at=at):
             return
         landed = self.memory.sync_secondary()
         for moved in landed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
@@ -89,7 +90,7 @@ class Scheduler:
         except KvExhausted as error:
             yield rt.event(Trouble, request.req, text=str(error), place="kv")
             yield from lifecycle.finish(rt, request, "length", "kv_exhausted")
-        yield rt.event(RoundEnd, request.req)
+        yield rt.event(RoundEnd, request.req, **self._head(request))
         rt.round = 0
 
     # ------------------------------------------------------------------------------------------------- prefill
@@ -103,7 +104,8 @@ class Scheduler:
         yield from reserve(rt, request, end - start)
         tokens = seq.tokens[start:end]
         rt.seams("prefill.before", None, request=request, tokens=tokens)
-        rows = rt.model.prefill(tokens, rt.memory.pool, seq.slot, seq.table, start)
+        forward = rt.seams("prefill.forward", rt.model.prefill, request=request, tokens=tokens)
+        rows = forward(tokens, rt.memory.pool, seq.slot, seq.table, start)
         seq.table.advance(end - start)
         last = end == seq.prompt_len
         yield rt.event(
@@ -176,8 +178,11 @@ class Scheduler:
 
     def _draft(self, request: ActiveRequest, limit: int) -> Generator[Event, None, tuple[int, ...]]:
         rt, action = self._rt, self.taken
+        written = request.draft.written
         if action.drafts is not None:
             drafts, source = action.drafts, action.source or "hand"
+            if source == "mtp" and rt.seams.active:  # done again: a fault may read the rows that drafting left behind
+                rt.drafters[source].propose(request.seq.tokens, request.draft, request.seq.table, len(drafts))
         else:
             drafter = rt.drafters[request.drafter]
             drafts = drafter.propose(request.seq.tokens, request.draft, request.seq.table, limit)
@@ -189,6 +194,7 @@ class Scheduler:
         answer = rt.take_answer("drafts", drafts)
         if answer != drafts:
             drafts, source = _as_drafts(answer, drafts), "hand"
+            request.draft.written = written  # rows of drafts that nobody took do not count
             yield from rt.tell_texts(drafts)
         self.taken = replace(self.taken, drafts=drafts, source=source)
         fed = request.draft.fed_digest if source == "mtp" and rt.digests_on else ""
@@ -309,6 +315,12 @@ class Scheduler:
         if self._rt.digests_on:
             request.hidden = digest(hidden[len(following) - 1])
         self._rt.drafters["mtp"].observe(request.draft, hidden, following, request.seq.table, start)
+
+    def _head(self, request: ActiveRequest) -> dict[str, Any]:
+        """What the end of a round tells of the MTP head of ``request``."""
+        if request.finished or request.drafter != "mtp":
+            return {}
+        return request.draft.told(request.hidden if self._rt.digests_on else "")
 
     def _pick(self, request: ActiveRequest, logits: Tensor, row: int) -> Pick:
         chosen = pick(logits, request.sampling, request.output_len + row)

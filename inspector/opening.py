@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig
     from engine.events import EnginePort, Start
     from inspector.commands.debugger import Debugger
-    from inspector.judging.layer0 import LayerZero
+    from inspector.judging.oracles import Oracles
 
 KINDS = {
     "model": "a model (a .safetensors file, a folder, a sharded index)",
@@ -163,7 +163,7 @@ def open_live(
     timeline = Timeline.live(engine, store, factory=lambda: open_engine(path, config))
     timeline.meta.update(meta)
     timeline.remarks.extend(warnings_of(engine))
-    timeline.oracle = layer_zero()
+    timeline.oracle = default_oracle()
     return Debugger(timeline, name=Source("model", path).name)
 
 
@@ -192,15 +192,15 @@ def open_recorded(
             settings = recorded_config(start, meta, **chosen)
             factory = lambda: open_engine(path, settings)  # noqa: E731
     timeline = Timeline.open(source.path, factory, write=write)
-    timeline.oracle = layer_zero()
+    timeline.oracle = default_oracle()
     return Debugger(timeline, name=source.name)
 
 
-def layer_zero() -> LayerZero:
-    """The layer-0 oracle, on by default wherever something runs; it keeps quiet where layer 0 is not recurrent."""
-    from inspector.judging.layer0 import LayerZero
+def default_oracle() -> Oracles:
+    """The oracles that are on wherever something runs; each keeps quiet where it does not apply."""
+    from inspector.judging.oracles import Oracles
 
-    return LayerZero()
+    return Oracles()
 
 
 BUNDLED = ("", "demo", "bundled")

@@ -28,7 +28,7 @@ from engine.events import (
 from sessions import places
 from sessions.books import Books, Fold
 from sessions.evolve import evolve
-from sessions.view import RequestFact, RoundFact
+from sessions.view import RequestFact, RoundFact, rows_upto
 
 LONGEST = 1 << 22
 """Tokens of one request at most; a record that claims more is not followed further."""
@@ -66,7 +66,7 @@ def fork(books: Books, event: Fork) -> None:
     changes["marks"] = child.marks[: child.prompt_len] + "." * len(event.outputs)
     changes["think"] = child.think[: child.prompt_len] + " " * len(event.outputs)
     if parent is not None:
-        changes.update(thinking=parent.thinking, rollbacks=parent.rollbacks, chunks=parent.chunks)
+        changes.update(thinking=parent.thinking, rollbacks=parent.rollbacks, chunks=parent.chunks, rows=parent.rows)
         if len(parent.tokens) == len(tokens):
             changes.update(marks=parent.marks, think=parent.think)
     books.put_request(evolve(child, **changes))
@@ -116,11 +116,15 @@ def accept(books: Books, event: Accept) -> None:
     depth = tuple(count + (index < drafts) for index, count in enumerate(depth))
     fact = evolve(old.round, accepted=event.accepted, k=event.k, phase="accept")
     rejected = old.round.drafts[drafts:]
+    rows, base = old.rows, old.round.base
+    if old.round.batched and base >= 0 and event.accepted > 0:
+        rows = (*rows, (base, base + event.accepted, *rejected))
     books.put_request(
         evolve(
             old,
             round=fact,
             rejected=rejected,
+            rows=rows,
             accepted_rows=old.accepted_rows + event.accepted,
             accepted_by_depth=depth,
         )
@@ -190,6 +194,7 @@ def rollback(books: Books, event: Rollback) -> None:
             think=think,
             thinking=think.endswith("t"),
             rejected=(),
+            rows=rows_upto(old.rows, old.tokens, end - 1),
             rollbacks=old.rollbacks + 1,
             last_rollback=event.seq,
             round=evolve(old.round, phase="rollback"),

@@ -19,7 +19,7 @@ from engine.events import (
 )
 from sessions.books import Books, Fold
 from sessions.evolve import evolve
-from sessions.view import PrefixFact, RequestFact, RingEntry
+from sessions.view import PrefixFact, RequestFact, RingEntry, rows_upto
 
 
 def _unseal(books: Books, place: Place) -> None:
@@ -93,8 +93,10 @@ def _prefix_saving(books: Books, event: StateCopy) -> None:
     held = books.prefixes.get(index)
     blocks = held.blocks if held is not None else ()
     saver = books.requests.get(event.req)
-    chunks = saver.chunks if saver is not None else ()
-    fact = PrefixFact(index, event.tokens, event.key, event.origin, event.session, blocks, event.seq, chunks)
+    chunks, rows = (saver.chunks, saver.rows) if saver is not None else ((), ())
+    if saver is not None:
+        rows = rows_upto(rows, saver.tokens, event.tokens)
+    fact = PrefixFact(index, event.tokens, event.key, event.origin, event.session, blocks, event.seq, chunks, rows)
     books.prefixes = books.prefixes.set(index, fact)
     books.note("prefix", index)
     books.pool("prefix", len(books.prefixes))
@@ -109,8 +111,8 @@ def _prefix_hitting(books: Books, event: StateCopy) -> None:
     assert isinstance(event, PrefixHit)
     if event.req >= 0:
         held = books.prefixes.get(event.src.index)
-        chunks = held.chunks if held is not None else ()
-        books.put_request(evolve(books.request(event.req), cursor=event.tokens, chunks=chunks))
+        chunks, rows = (held.chunks, held.rows) if held is not None else ((), ())
+        books.put_request(evolve(books.request(event.req), cursor=event.tokens, chunks=chunks, rows=rows))
     books.count("tokens.skipped", event.tokens)
     books.note("prefix", event.src.index)
 

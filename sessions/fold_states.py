@@ -111,7 +111,8 @@ def verify(books: Books, event: Verify) -> None:
     if event.req >= 0:
         if event.mode == "batched":
             books.count("verifies.batched")
-        round_ = evolve(request.round, k=event.k, picks=event.picks, phase="verify")
+        batched = event.mode == "batched"
+        round_ = evolve(request.round, k=event.k, picks=event.picks, phase="verify", batched=batched)
         books.put_request(evolve(request, cursor=request.cursor + event.k, round=round_))
 
 
@@ -254,7 +255,9 @@ def compact(books: Books, event: Compact) -> None:
     conv = moves(event) and "conv" in event.parts
     for fact in moving:
         place = Place(fact.place.kind, event.dst, fact.place.index)
-        changes: dict[str, Any] = {"place": place, "owner": event.req, "epoch": epoch}
+        # a copy on its way to the old place does not follow
+        coming = any(other.dst == place for other in books.queued)
+        changes: dict[str, Any] = {"place": place, "owner": event.req, "epoch": epoch, "queued": coming}
         if not h:
             changes.update(h_position=None, h_writer=0, h_owner=-1)
         elif fact.h_writer:

@@ -72,7 +72,8 @@ class RoundFact:
     """The running or last round: number, mode (prefill, decode, verify), drafts, picks, accepted rows.
 
     ``base`` is the cursor when it began, ``rows`` the verify rows absorbed so far, ``min_keep`` what a watchdog asked
-    for in it, ``boundary`` the outputs the policy would keep (-1: no such decision yet). ``phase``: begin, prefill,
+    for in it, ``boundary`` the outputs the policy would keep (-1: no such decision yet). ``batched``: the rows were
+    absorbed at once. ``phase``: begin, prefill,
     decode, draft, verify, accept, emit, rollback, end, or decide:drafts, decide:accept, decide:boundary."""
 
     number: int = 0
@@ -89,6 +90,21 @@ class RoundFact:
     rows: int = 0
     min_keep: int = 0
     boundary: int = -1
+    batched: bool = False
+
+
+def rows_upto(rows: tuple[tuple[int, ...], ...], tokens: tuple[int, ...], position: int) -> tuple[tuple[int, ...], ...]:
+    """The batched rows among the first ``position`` tokens. A batch that goes on past it had the same shape: what was
+    accepted after ``position`` counts with what was rejected."""
+    if not rows or rows[-1][1] <= position:
+        return rows
+    kept = []
+    for start, end, *rejected in rows:
+        if start >= position:
+            break
+        cut = min(end, position)
+        kept.append((start, cut, *tokens[cut:end], *rejected))
+    return tuple(kept)
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,8 @@ class RequestFact:
     token is a boundary outside thinking (N for a plain one). ``think`` holds t where the request was inside thinking
     after the token, space otherwise. ``status``: queued, running, finished. ``rejected`` are the drafts the last round
     threw away. ``chunks`` are the (start, end) spans of tokens absorbed as prefill chunks, those of the snapshot it
-    began from included: all other tokens were absorbed one by one, or in verify rows.
+    began from included; ``rows`` the (start, end, rejected ids ...) of those accepted from a batched verify. All other
+    tokens were absorbed one by one.
     """
 
     req: int
@@ -128,6 +145,7 @@ class RequestFact:
     last_rollback: int = 0
     session: int = 0
     chunks: tuple[tuple[int, int], ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
 
     @property
     def outputs(self) -> int:
@@ -157,7 +175,7 @@ class PoolFact:
 
 @dataclass(frozen=True)
 class PrefixFact:
-    """One cached snapshot, the blocks it holds, and the prefill chunks its tokens were absorbed in."""
+    """One cached snapshot, the blocks it holds, and the chunks and rows its tokens were absorbed in."""
 
     index: int
     tokens: int
@@ -167,6 +185,7 @@ class PrefixFact:
     blocks: tuple[int, ...] = ()
     saved: int = 0
     chunks: tuple[tuple[int, int], ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)

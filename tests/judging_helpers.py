@@ -10,7 +10,7 @@ from engine_helpers import make_engine
 from engine.engine import Engine
 from engine.events import NewRequest, RunRound, SetFault, SyncSecondary
 from inspector.commands.debugger import Debugger
-from inspector.judging.layer0 import LayerZero
+from inspector.judging.oracles import Oracles
 from sessions.timeline import Timeline
 
 PROMPT = tuple(range(300, 340))
@@ -21,7 +21,7 @@ def open_timeline(oracle: bool = True, **settings: Any) -> Timeline:
         return make_engine(**{"prefill_chunk": 16, **settings})
 
     timeline = Timeline.live(factory(), factory=factory)
-    timeline.oracle = LayerZero() if oracle else None
+    timeline.oracle = Oracles() if oracle else None
     return timeline
 
 

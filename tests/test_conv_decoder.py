@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gdn_toy import Toy
@@ -134,6 +136,15 @@ def test_a_token_absorbed_twice_is_ahead_and_shown() -> None:
     reading = read_window(shown(15, 16, 17, 17), LINE, 8)
     assert (reading.tokens, reading.strange) == (1, (17,))
     assert reading.text() == "live is 1 token ahead: it holds [15 16 17 17], ending with [17]"
+
+
+def test_tokens_that_a_request_never_had_are_said_to_be_such() -> None:
+    reading = read_window(shown(16, 17, 0, 0), LINE, 8)
+    assert reading.text() == "live is 2 tokens ahead: it holds [16 17 0 0], ending with [0, 0]"
+    told = replace(reading, foreign=(0,)).text()
+    assert told.endswith("ending with [0, 0], which this request never had")
+    mixed = replace(read_window(shown(16, 17, 11, 0), LINE, 8), foreign=(0,)).text()
+    assert mixed.endswith("ending with [11, 0], of which this request never had [0]")
 
 
 def test_foreign_tokens_fit_nowhere() -> None:

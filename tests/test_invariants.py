@@ -13,7 +13,7 @@ from engine import events as ev
 from engine.events import Event, Place
 from sessions.finding import Finding
 from sessions.invariants import INVARIANTS, ORACLES, Checker, check_all, explain
-from sessions.ledger import Ledger
+from sessions.ledger import Ledger, fold
 
 Events = list[Event]
 BREAKERS: dict[str, list[Callable[[], Events]]] = {}
@@ -261,6 +261,16 @@ def a_wait_left_out() -> Events:
     return drop(script.events, ev.Sync, lambda e: e.count == 1)
 
 
+@breaks("released-at-rest")
+def a_slot_given_back_with_a_commit_on_its_way() -> Events:
+    script = Script()
+    script.new(1, (5, 6, 7, 8))
+    script.prefill(1, first=3)
+    script.verify(1, (4, 5, 6), accepted=2)
+    script.finish(1)
+    return drop(script.events, ev.Landed)
+
+
 @breaks("sync-lands")
 def a_copy_that_does_not_land() -> Events:
     return drop(partial(queued=True).events, ev.Landed)
@@ -294,6 +304,22 @@ def a_slot_handed_on_without_a_reset() -> Events:
     script.new(2, (5, 6))
     script.prefill(2)
     return drop(script.events, ev.Zero, lambda e: e.req == 2)
+
+
+@breaks("zeroed-alike")
+def a_slot_with_something_left_in_one_layer() -> Events:
+    events = partial().events
+    zeroed = next(event for event in events if isinstance(event, ev.Zero))
+    (_, conv), *others = zeroed.digests
+    return change(events, ev.Zero, digests=(("f" * 16, conv), *others))
+
+
+@breaks("zeroed-alike")
+def a_window_that_was_not_cleared_everywhere() -> Events:
+    events = partial().events
+    zeroed = next(event for event in events if isinstance(event, ev.Zero))
+    *others, (h, _) = zeroed.digests
+    return change(events, ev.Zero, digests=(*others, (h, "f" * 16)))
 
 
 @breaks("one-owner")
@@ -375,6 +401,18 @@ def the_state_of_another_request() -> Events:
 
 
 # ------------------------------------------------------------------------------------------------------------ pools
+
+
+@breaks("pool-partition")
+def more_free_slots_than_there_are() -> Events:
+    return change(two().events, ev.Claim, lambda e: e.req == 2, free=1)
+
+
+@breaks("pool-partition")
+def a_slot_that_is_free_twice() -> Events:
+    script = two()
+    script.finish(1)
+    return change(script.events, ev.Release, free=2)
 
 
 @breaks("pool-partition")
@@ -595,6 +633,23 @@ def a_drafter_fed_with_a_stale_hidden_state() -> Events:
     return change(partial().events, ev.Draft, fed="0" * 16, hidden="1" * 16)
 
 
+@breaks("drafter-input")
+def a_head_fed_at_the_end_of_a_round_with_another_hidden_state() -> Events:
+    return change(partial().events, ev.RoundEnd, fed="0" * 16, hidden="1" * 16)
+
+
+@breaks("drafter-input")
+def a_head_that_keeps_rows_of_rejected_drafts() -> Events:
+    events, cursor = partial().events, fold(partial().events).requests[1].cursor
+    return change(events, ev.RoundEnd, head_rows=cursor + 2, fed_position=cursor + 1)
+
+
+@breaks("drafter-input")
+def a_head_fed_one_position_too_high() -> Events:
+    events, cursor = partial().events, fold(partial().events).requests[1].cursor
+    return change(events, ev.RoundEnd, head_rows=cursor, fed_position=cursor)
+
+
 @breaks("refusal-has-a-reason")
 def a_cached_prefix_passed_over_in_silence() -> Events:
     return [*two().events, ev.PrefixMiss(seq=999, req=1, matched=16)]
@@ -671,7 +726,7 @@ def test_every_invariant_says_what_holds_and_what_is_usually_wrong() -> None:
     for name, item in {**INVARIANTS, **ORACLES}.items():
         assert item.name == name and item.sentence.endswith(".") and item.usual_cause.endswith(".")
         assert set(item.commit_points) <= set(ev.EVENTS)
-    assert set(ORACLES) == {"golden", "twin", "layer0-oracle"}
+    assert set(ORACLES) == {"golden", "twin", "layer0-oracle", "head-oracle"}
     assert explain("golden") is ORACLES["golden"]
 
 

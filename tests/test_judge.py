@@ -157,6 +157,41 @@ def test_a_token_absorbed_twice_and_a_dropped_history_are_named() -> None:
         assert match in Judge(timeline).request(req).verdict.match
 
 
+@pytest.mark.parametrize("rollback", ["snapshot", "replay"])
+def test_exchanged_parts_are_named(rollback: str) -> None:
+    timeline, _ = broken("parts-swapped", rollback=rollback)
+    found = Judge(timeline).finding(timeline.findings()[0])
+    assert (found.verdict.kind, found.verdict.parts, found.window) == ("swapped_parts", "h+conv", "")
+    assert "the two parts are exchanged" in found.sentence()
+
+
+@pytest.mark.parametrize("rollback", ["snapshot", "replay"])
+def test_heads_of_another_request_are_named_with_their_channels_and_owner(rollback: str) -> None:
+    timeline = open_timeline(rollback=rollback)
+    victim, other = begin(timeline), begin(timeline, PROMPT[:20])
+    rounds(timeline, other, 2)
+    rounds(timeline, victim, None)
+    timeline.perform(SetFault(name="rank-local-free-order"))
+    rounds(timeline, victim, 2)
+    timeline.perform(SyncSecondary())
+    found = Judge(timeline).finding(timeline.findings()[0])
+    verdict = found.verdict
+    assert (verdict.kind, verdict.inner, verdict.owner) == ("partial_heads", "wrong_owner", f"r{other}")
+    assert (verdict.heads, len(verdict.channels), verdict.parts) == ((2, 3), 128, "h+conv")
+    place = "checkpoint" if rollback == "replay" else "step"
+    assert verdict.match.startswith(f"{place}:1") and "those of these heads" in verdict.evidence
+    assert f"partial heads; what differs is the state of r{other}" in found.sentence()
+
+
+@pytest.mark.parametrize("rollback", ["snapshot", "replay"])
+def test_a_torn_window_is_named_with_its_channels_and_columns(rollback: str) -> None:
+    timeline, _ = broken("overlapping-copy", rollback=rollback)
+    found = Judge(timeline).finding(timeline.findings()[0])
+    assert (found.verdict.kind, found.verdict.tokens, found.window) == ("torn_conv", 1, "")
+    assert found.verdict.channels == tuple(range(128, 256))
+    assert "128 of 256 conv channels (128-255) differ by 1 column" in found.sentence()
+
+
 def test_snapshots_are_judged_by_their_label() -> None:
     timeline = open_timeline()
     begin(timeline)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from engine.errors import UserError
 from inspector import cli_judge
 from inspector.analysis.arrays import float32_to_bf16, through
-from inspector.analysis.judge_files import Side, judge_files, open_states
+from inspector.analysis.judge_files import Side, judge_files, open_states, report
 from inspector.analysis.layout import parse_layout
 from inspector.analysis.tensorfile import TensorFile
 
@@ -67,6 +67,58 @@ def test_places_that_are_not_compared_are_candidates(tmp_path: Path) -> None:
     assert (verdict.kind, verdict.match) == ("wrong_position", "checkpoint:2 of b.safetensors")
     chosen = judge_files(a, b, right=Side(place="checkpoint:2"))
     assert chosen.kind == "bitwise"
+
+
+def test_a_mixture_of_two_places_is_told_by_heads_channels_and_owner(tmp_path: Path) -> None:
+    found = NOW.copy()
+    channels = [*range(16, 32), *range(48, 64), *range(96, 128)]
+    found.h[:, 2:], found.conv[:, channels] = OTHER.h[:, 2:], OTHER.conv[:, channels]
+    a = write(tmp_path / "a.safetensors", *exported({"live:0": (found, 1, 12)}))
+    b = write(tmp_path / "b.safetensors", *exported({"live:0": (NOW, 1, 12), "live:1": (OTHER, 2, 7)}))
+    verdict = judge_files(a, b, right=Side(place="live:0"))
+    assert (verdict.kind, verdict.heads, verdict.channels) == ("partial_heads", (2, 3), tuple(channels))
+    assert (verdict.inner, verdict.owner, verdict.match) == ("wrong_owner", "r2", "live:1 of b.safetensors")
+    assert "those of these heads" in verdict.evidence and report(verdict)["heads"] == (2, 3)
+
+
+def test_torn_conv_in_another_engines_layout(tmp_path: Path) -> None:
+    torn = NOW.copy()
+    torn.conv[:, 64:, :-1] = NOW.conv[:, 64:, 1:]
+    a = vllm_dump(tmp_path / "vllm.safetensors", torn, slot=1)
+    b = write(tmp_path / "b.safetensors", ours(NOW))
+    patterns = {"h_pattern": r"layers\.(\d+)\..*ssm_state", "conv_pattern": r"layers\.(\d+)\..*conv_state"}
+    verdict = judge_files(a, b, Side(layout=parse_layout("vllm"), slot=1, columns=3, **patterns))
+    assert (verdict.kind, verdict.tokens, verdict.channels) == ("torn_conv", 1, tuple(range(64, 128)))
+    assert "64 of 128 conv channels (64-127) differ by 1 column" in verdict.evidence
+
+
+@pytest.mark.parametrize("order", ["ours", "h[head,value,key] conv[channel,time]"])
+def test_swapped_parts_in_any_order(tmp_path: Path, order: str) -> None:
+    swapped = State(np.resize(NOW.conv, NOW.h.shape), NOW.conv)
+    for i in range(DEPTH):
+        swapped.h[i] = np.resize(NOW.conv[i], NOW.h[i].shape)
+    a = write(tmp_path / "a.safetensors", ours(swapped))
+    b = write(tmp_path / "b.safetensors", ours(NOW))
+    verdict = judge_files(a, b, Side(layout=parse_layout(order)))
+    assert (verdict.kind, verdict.parts) == ("swapped_parts", "h"), verdict.evidence
+    assert verdict.evidence.startswith("h of layers 0-3 consists of values of the expected conv")
+
+
+def test_whole_differences_of_two_files_are_neither_mixtures_nor_swaps(tmp_path: Path) -> None:
+    layer = NOW.copy()
+    layer.h[2], layer.conv[2] = OTHER.h[2], OTHER.conv[2]
+    cases = {
+        "wrong_owner": OTHER,
+        "partial_layers": layer,
+        "zero": TOY.fresh(),
+        "rounding": TOY.run(PAST, split=2),
+        "transposed": State(np.ascontiguousarray(NOW.h.transpose(0, 1, 3, 2)), NOW.conv),
+        "stale_conv": State(NOW.h, LATER.conv),
+    }
+    b = write(tmp_path / "b.safetensors", ours(NOW))
+    for kind, state in cases.items():
+        verdict = judge_files(write(tmp_path / "a.safetensors", ours(state)), b)
+        assert (verdict.kind, verdict.heads, verdict.channels) == (kind, (), ()), verdict.evidence
 
 
 def exported(states: dict[str, tuple[State, int, int]]) -> tuple[Tensors, dict[str, str]]:

@@ -303,3 +303,22 @@ def test_survivor_moves_without_its_bytes(memory: StateMemory, point: str) -> No
     assert content(memory, Place("ring", 0, 1)) == kept
     assert (content(memory, LIVE(0)) == live) == (point == "compact.rings")
     assert (moved.bytes == 0) == (point == "compact.skip")
+
+
+def test_what_a_zero_writes_can_be_something_else(memory: StateMemory, seq: SequenceState) -> None:
+    nan = float("nan")
+    memory.seams.add("zero.value", lambda value, part, dst, **_: value * nan if part == "h" else value)
+    moved = memory.zero(seq.slot)
+    view = memory.places.view(seq.live)
+    assert moved.bytes == WHOLE and view.h is not None
+    assert bool(view.h.isnan().all()) and not view.conv.any()
+
+
+def test_a_zero_of_fewer_layers_leaves_the_others(memory: StateMemory, seq: SequenceState) -> None:
+    memory.seams.add("zero.layers", lambda layers, **_: layers[:1])
+    memory.seams.add("zero.value", lambda value, **_: value)
+    h = memory.places.view(seq.live).h
+    assert h is not None
+    rest = h[1:].clone()
+    memory.zero(seq.slot)
+    assert rest.any() and not h[0].any() and torch.equal(h[1:], rest)

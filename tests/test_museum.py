@@ -11,7 +11,7 @@ from engine.engine import Engine
 from engine.errors import UserError
 from engine.faults import CLASSES, all_faults, find_fault
 from inspector.analysis.kinds import KINDS
-from inspector.judging.layer0 import LayerZero
+from inspector.judging.oracles import Oracles
 from inspector.museum.build import build, config_of, path_of, play, problem, show
 from inspector.museum.rooms import Room, find_room, read_room, rooms
 from inspector.museum.stories import stories
@@ -30,7 +30,7 @@ def open_room(room: Room) -> Timeline:
         return Engine(loaded("float32"), config)
 
     timeline = Timeline.live(factory(), factory=factory)
-    timeline.oracle = LayerZero()
+    timeline.oracle = Oracles()
     return timeline
 
 

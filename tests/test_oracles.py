@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from engine_helpers import unnumbered
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from judging_helpers import PROMPT, begin, broken, debug, open_timeline, rounds
+from model_helpers import load_tiny
 
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.events import (
     FreeRequest,
     Golden,
@@ -22,11 +29,13 @@ from engine.events import (
 )
 from inspector.judging.floor import measure, measure_first
 from inspector.judging.layer0 import NAME, LayerZero
-from inspector.judging.states import equal, read, states_of, subject
+from inspector.judging.oracles import Oracles
+from inspector.judging.states import bitwise, equal, placed, read, states_of, subject
 from inspector.judging.twin import Twin
 from inspector.judging.windows import decode_place
 from sessions.errors import NotAvailable
 from sessions.timeline import Timeline
+from sessions.view import rows_upto
 
 
 def names(timeline: Timeline) -> set[str]:
@@ -35,13 +44,14 @@ def names(timeline: Timeline) -> set[str]:
 
 def golden_is_live(timeline: Timeline, req: int) -> bool:
     about = subject(timeline, req)
-    (golden,) = timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks))
+    (golden,) = timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks, rows=about.rows))
     return equal(read(timeline, about.sources, about.seq, about.branch), states_of(golden))
 
 
+@pytest.mark.parametrize("verify", ["exact", "batched"])
 @pytest.mark.parametrize("mode", ["snapshot", "replay"])
-def test_golden_with_the_chunks_of_the_ledger_meets_live_after_hits_forks_and_rollbacks(mode: str) -> None:
-    timeline = open_timeline(rollback=mode)
+def test_golden_with_the_chunks_of_the_ledger_meets_live_after_hits_forks_and_rollbacks(mode: str, verify: str) -> None:
+    timeline = open_timeline(rollback=mode, verify=verify)
     req = begin(timeline)
     rounds(timeline, req, None, 2, 1, None)
     assert golden_is_live(timeline, req)
@@ -76,7 +86,7 @@ def test_the_layer_zero_oracle_is_quiet_on_a_healthy_engine(settings: dict[str, 
     timeline.perform(FreeRequest(req=first))
     begin(timeline, (4, 5, 6))
     assert timeline.findings() == []
-    assert isinstance(timeline.oracle, LayerZero) and timeline.oracle.compared > 10
+    assert isinstance(timeline.oracle, Oracles) and timeline.oracle.layer0.compared > 10
 
 
 @pytest.mark.parametrize("name", ["pending-twice", "reads-checkpoint", "chunk-drops-history"])
@@ -149,30 +159,101 @@ def test_it_stops_a_run_and_can_be_switched_off() -> None:
     assert "every 3" in run("oracle every 3")[0]
 
 
-def test_rounding_is_a_finding_in_an_exact_session_only() -> None:
-    for settings, expected in (({}, {NAME}), ({"verify": "batched"}, set())):
-        timeline = open_timeline(**settings)
-        req = begin(timeline)
-        timeline.perform(SetFault(name="decode-by-prefill"))
-        rounds(timeline, req, *([None] * 3), drafts=())
-        if settings:
-            rounds(timeline, req, None)
-            rounds(timeline, req, *([None] * 2), drafts=())
-        assert names(timeline) == expected
+@pytest.mark.parametrize("verify", ["exact", "batched"])
+def test_rounding_is_a_finding_where_the_same_bits_are_expected(verify: str) -> None:
+    timeline = open_timeline(verify=verify)
+    req = begin(timeline)
+    rounds(timeline, req, None, 2)
+    assert names(timeline) == set()
+    timeline.perform(SetFault(name="decode-by-prefill"))
+    rounds(timeline, req, *([None] * 3), drafts=())
+    assert names(timeline) == {NAME}
     assert "rounding passes" in debug(timeline)("oracle loose")[0]
+    before = len(timeline.findings())
+    rounds(timeline, req, *([None] * 3), drafts=())
+    assert len(timeline.findings()) == before
 
 
-def test_once_rows_were_verified_in_a_batch_rounding_passes() -> None:
+def test_batches_are_recomputed_as_batches_also_when_the_mode_changes() -> None:
     timeline = open_timeline()
     req = begin(timeline)
-    oracle = timeline.oracle
-    assert isinstance(oracle, LayerZero) and oracle.wants_bits(timeline.view)
-    timeline.perform(SetOption(name="verify", value="batched"))
-    rounds(timeline, req, None)
-    assert timeline.view.counters["verifies.batched"] == 1 and not oracle.wants_bits(timeline.view)
-    timeline.perform(SetOption(name="verify", value="exact"))
-    rounds(timeline, req, 2, None)
+    for verify in ("batched", "exact", "batched"):
+        timeline.perform(SetOption(name="verify", value=verify))
+        rounds(timeline, req, None, 2)
+    timeline.perform(SyncSecondary())
+    request = timeline.view.requests[req]
+    assert [len(span) - 2 + span[1] - span[0] for span in request.rows] == [4] * 4  # rows of each batch
+    assert [span[1] - span[0] for span in request.rows][1::2] == [2, 2]
     assert timeline.findings() == []
+    assert golden_is_live(timeline, req)
+    about = subject(timeline, req)
+    for other in (Golden(tokens=about.tokens, chunks=about.chunks), Golden(tokens=about.tokens)):
+        (single,) = timeline.compute(other)
+        assert not equal(read(timeline, about.sources, about.seq, about.branch), states_of(single))
+
+
+def test_rows_and_planes_in_the_middle_of_a_batched_round_are_met_too() -> None:
+    timeline = open_timeline(verify="batched")
+    req = begin(timeline)
+    rounds(timeline, req, None, 1)
+    timeline.perform(RunRound(req=req, drafts=(5, 6, 7), accept=2))
+    met = 0
+    for event in timeline.events(1, timeline.now):
+        view = timeline.view_at(event.seq)
+        if event.kind in ("verify", "accept", "ring_save"):
+            places = [event.dst] if event.kind == "ring_save" else [Place("step", 0, row) for row in range(3)]
+            for place in places:
+                about = placed(timeline, place, event.seq, timeline.branch)
+                (golden,) = timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks, rows=about.rows))
+                assert equal(read(timeline, (place, place), event.seq, timeline.branch), states_of(golden)), place
+                met += 1
+        if event.kind == "verify" and view.requests[req].round.open:
+            about = subject(timeline, req, event.seq)
+            (golden,) = timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks, rows=about.rows))
+            assert equal(read(timeline, about.sources, event.seq, timeline.branch), states_of(golden))
+    assert met >= 9
+
+
+def test_where_equal_shapes_promise_no_equal_bits_rounding_passes() -> None:
+    timeline = open_timeline()
+    view = timeline.view
+    gpu = replace(view, start=replace(view.start, device="cuda:0"))
+    assert bitwise(view) and bitwise(gpu)
+    batched = replace(gpu, counters=gpu.counters.set("verifies.batched", 1))
+    assert not bitwise(batched) and bitwise(replace(batched, start=view.start))
+    assert not LayerZero().wants_bits(batched) and LayerZero(strict=True).wants_bits(batched)
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "qwen3_5_moe"])
+def test_batches_of_a_mixture_of_experts_are_met_bit_for_bit(family: str) -> None:
+    model = load_tiny(family)
+
+    def factory() -> Engine:
+        return Engine(model, EngineConfig(device="cpu", threads=1, prefill_chunk=16, verify="batched", drafter="none"))
+
+    timeline = Timeline.live(factory(), factory=factory)
+    timeline.oracle = Oracles()
+    req = begin(timeline, tuple(range(3, 60)))
+    for accept in (1, 2, 4, 3, 1):
+        rounds(timeline, req, accept, drafts=(9, 8, 7))
+    timeline.perform(SyncSecondary())
+    assert timeline.findings() == []
+    assert golden_is_live(timeline, req)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), max_size=6), st.integers(0, 30))
+@settings(deadline=None)
+def test_rows_are_cut_where_the_tokens_are(batches: list[tuple[int, int]], position: int) -> None:
+    rows, at = [], 0
+    for accepted, rejected in batches:
+        rows.append((at, at + accepted, *range(900, 900 + rejected)))
+        at += accepted
+    cut = rows_upto(tuple(rows), tuple(range(at)), position)
+    assert all(span[1] <= position for span in cut)
+    assert [n for start, end, *_ in cut for n in range(start, end)] == list(range(min(at, position)))
+    width = {span[0]: span[1] - span[0] + len(span) - 2 for span in rows}
+    assert all(span[1] - span[0] + len(span) - 2 == width[span[0]] for span in cut), "the shape of a batch is kept"
+    assert rows_upto(cut, tuple(range(at)), position) == cut
 
 
 def test_the_oracle_leaves_no_trace_in_the_session() -> None:

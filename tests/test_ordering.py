@@ -133,6 +133,20 @@ def test_a_slot_zeroed_for_its_next_owner_while_a_copy_is_in_hand() -> None:
     assert races(events) == [zero.seq]
 
 
+def test_a_copy_into_the_slot_a_survivor_left_does_not_follow_it() -> None:
+    script = Script()
+    for req in (1, 2):
+        script.new(req, (5, 6, 7, 8))
+        script.prefill(req, first=3)
+    script.finish(1)
+    script.verify(2, (4, 5, 6), accepted=2)
+    script.compact(2)
+    move = script.events[-1]
+    view = fold(script.events)
+    assert races(script.events) == [move.seq]
+    assert not view.states[Place("live", 0)].queued and view.states[Place("live", 1)].queued
+
+
 def test_copies_of_other_slots_do_not_wait_for_each_other() -> None:
     script = Script()
     for req in (1, 2):

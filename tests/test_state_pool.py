@@ -275,6 +275,18 @@ def test_compaction_brings_survivors_onto_the_lowest_slots(owned: tuple[int, ...
     assert pool.owned == tuple(range(len(owned)))
 
 
+def test_a_slot_twice_on_the_free_list_is_claimed_twice_and_saved_so() -> None:
+    pool = make_pool(slots=3)
+    first, second = pool.claim(), pool.claim()
+    first.release(2)
+    assert pool.free == (0, 0, 2) and pool.compact_plan() == [(1, 0)]
+    second.migrate(0)
+    assert pool.free == (0, 1, 2) and pool.owned == (0,)
+    twin = make_pool(slots=3)
+    twin.load_owners(pool.save_owners())
+    assert twin.free == pool.free and twin.claim().slot == 0 and twin.owned == (0,)
+
+
 def test_owners_survive_saving() -> None:
     pool = make_pool()
     pool.claim().release()
@@ -294,6 +306,8 @@ def test_owners_survive_saving() -> None:
         {"owned": [3], "epochs": [1, 1, 1]},
         {"owned": [0], "epochs": [0, 0, 0]},
         {"owned": ["0"], "epochs": [1, 1, 1]},
+        {"owned": [], "epochs": [1, 1, 1], "again": [3]},
+        {"owned": [], "epochs": [1, 1, 1], "again": 1},
     ],
 )
 def test_owners_of_another_pool_are_refused(data: dict[str, object]) -> None:

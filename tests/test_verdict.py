@@ -209,6 +209,185 @@ def test_heads_left_behind_are_named(told: Story, floor: NoiseFloor | None) -> N
     assert (result.kind, result.heads) == ("partial_heads", (1, 3)), result.evidence
 
 
+def head_channels(*wanted: int) -> list[int]:
+    """Channels of the toy's value heads: 2 key heads and 4 value heads of 16, queries | keys | values."""
+    keys = sorted({head // 2 for head in wanted})
+    found = [start + 16 * head + i for start in (0, 32) for head in keys for i in range(16)]
+    return found + [64 + 16 * head + i for head in wanted for i in range(16)]
+
+
+def mixture(base: State, other: State, heads: tuple[int, ...], channels: list[int]) -> State:
+    """``base`` with some heads and conv channels of ``other``."""
+    found = base.copy()
+    found.h[:, list(heads)] = other.h[:, list(heads)]
+    found.conv[:, channels] = other.conv[:, channels]
+    return found
+
+
+class TestMixtures:
+    """Right in some heads or channels only, which is what ranks and torn copies leave behind."""
+
+    UPPER = head_channels(2, 3)
+
+    def test_the_upper_heads_of_a_stranger(self, told: Story, floor: NoiseFloor | None) -> None:
+        known = {"step:1.1": Candidate(told.other.layers(NUMBERS), owner="r2")}
+        found = mixture(told.states[2], told.other, (2, 3), self.UPPER)
+        result = judge(found.layers(NUMBERS), told.states[2].layers(NUMBERS), known, floor)
+        assert (result.kind, result.heads, result.inner) == ("partial_heads", (2, 3), "wrong_owner"), result.evidence
+        assert (result.parts, result.owner, result.match) == ("h+conv", "r2", "step:1.1")
+        assert (result.channels, result.confidence) == (tuple(self.UPPER), 1.0)
+        assert (
+            "only heads 2-3 of 4 and 64 of 128 conv channels (16-31, 48-63, 96-127), those of these" in result.evidence
+        )
+        unnamed = verdict(found, told.states[2], floor)
+        assert (unnamed.kind, unnamed.heads, unnamed.owner) == ("partial_heads", (2, 3), ""), unnamed.evidence
+
+    def test_heads_that_are_zero(self, told: Story, floor: NoiseFloor | None) -> None:
+        for channels, parts in ((self.UPPER, "h+conv"), ([], "h")):
+            result = verdict(mixture(told.states[2], told.toy.fresh(), (2, 3), channels), told.states[2], floor)
+            assert (result.kind, result.heads, result.inner) == ("partial_heads", (2, 3), "zero"), result.evidence
+            assert result.parts == parts
+
+    @pytest.mark.parametrize("tokens", [1, 2, -1, -2])
+    def test_heads_of_another_position(self, told: Story, floor: NoiseFloor | None, tokens: int) -> None:
+        found = mixture(told.states[2], told.states[2 + tokens], (1,), head_channels(1))
+        result = verdict(found, told.states[2], floor)
+        assert (result.kind, result.inner, result.tokens) == ("partial_heads", "wrong_position", tokens), (
+            result.evidence
+        )
+        assert result.heads == (1,)
+
+    def test_channels_that_are_not_those_of_the_heads_are_told_without_that_remark(self, told: Story) -> None:
+        result = verdict(mixture(told.states[2], told.other, (2, 3), list(range(16))), told.states[2], None)
+        assert (result.kind, result.channels) == ("partial_heads", tuple(range(16))), result.evidence
+        assert "of these heads" not in result.evidence
+
+    def test_heads_of_some_layers_only(self, told: Story, floor: NoiseFloor | None) -> None:
+        found = told.states[2].copy()
+        found.h[3:5, 2:] = told.other.h[3:5, 2:]
+        result = verdict(found, told.states[2], floor)
+        assert (result.kind, result.heads, result.layers) == ("partial_heads", (2, 3), (4, 5)), result.evidence
+
+    @pytest.mark.parametrize("tokens", [1, 2, -1, -2])
+    def test_torn_conv_says_how_many_channels_and_columns(
+        self, told: Story, floor: NoiseFloor | None, tokens: int
+    ) -> None:
+        found = mixture(told.states[2], told.states[2 + tokens], (), list(range(64, 128)))
+        result = verdict(found, told.states[2], floor)
+        assert (result.kind, result.parts, result.tokens) == ("torn_conv", "conv", tokens), result.evidence
+        assert (result.channels, result.inner) == (tuple(range(64, 128)), "stale_conv")
+        columns = f"{abs(tokens)} column{'s' if abs(tokens) > 1 else ''}"
+        assert f"64 of 128 conv channels (64-127) differ by {columns}" in result.evidence
+        assert result.detail.endswith("conv channels 64-127")
+
+    def test_a_shift_that_keeps_the_last_column(self, told: Story, floor: NoiseFloor | None) -> None:
+        found = told.states[2].copy()
+        found.conv[:, 64:, :-1] = found.conv[:, 64:, 1:].copy()
+        result = verdict(found, told.states[2], floor)
+        assert (result.kind, result.tokens, len(result.channels)) == ("torn_conv", 1, 64), result.evidence
+
+    def test_scattered_channels_of_a_stranger(self, told: Story, floor: NoiseFloor | None) -> None:
+        result = verdict(mixture(told.states[2], told.other, (), [3, 50, 77]), told.states[2], floor)
+        assert (result.kind, result.channels, result.tokens) == ("torn_conv", (3, 50, 77), None), result.evidence
+
+    def test_noise_does_not_hide_a_mixture(self, told: Story) -> None:
+        found = mixture(told.block[2], told.other, (2, 3), self.UPPER)
+        result = verdict(found, told.states[2], told.measured)
+        assert (result.kind, result.heads, result.channels) == ("partial_heads", (2, 3), tuple(self.UPPER))
+        torn = verdict(mixture(told.block[2], told.block[3], (), list(range(64, 128))), told.states[2], told.measured)
+        assert (torn.kind, torn.tokens, len(torn.channels)) == ("torn_conv", 1, 64), torn.evidence
+
+    def test_a_channel_that_differs_in_one_layer_only_is_no_tear(self, told: Story) -> None:
+        found = told.states[2].copy()
+        for layer in range(DEPTH):
+            found.conv[layer, 64 + layer] *= np.float32(1 + 2**-8)
+        assert verdict(found, told.states[2], None).kind == "stale_conv"
+
+
+def other_part(source: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """``source`` in the shape of ``like``, layer by layer: cut, or begun again."""
+    return np.stack([np.resize(a, b.shape) for a, b in zip(source, like, strict=True)])
+
+
+class TestSwappedParts:
+    """The bytes of one part where the other belongs."""
+
+    def test_both(self, told: Story, floor: NoiseFloor | None) -> None:
+        right = told.states[2]
+        result = verdict(State(other_part(right.conv, right.h), other_part(right.h, right.conv)), right, floor)
+        assert (result.kind, result.parts, result.layers) == ("swapped_parts", "h+conv", NUMBERS), result.evidence
+        assert "the first 512 of 1024 in their order, bit for bit" in result.evidence
+        assert "the two parts are exchanged" in result.evidence and result.confidence == 1.0
+
+    def test_one(self, told: Story, floor: NoiseFloor | None) -> None:
+        right = told.states[2]
+        only_h = verdict(State(other_part(right.conv, right.h), right.conv), right, floor)
+        assert (only_h.kind, only_h.parts) == ("swapped_parts", "h"), only_h.evidence
+        only_conv = verdict(State(right.h, other_part(right.h, right.conv)), right, floor)
+        assert (only_conv.kind, only_conv.parts) == ("swapped_parts", "conv"), only_conv.evidence
+        assert "exchanged" not in only_h.evidence + only_conv.evidence
+
+    def test_what_follows_the_shorter_part_may_be_anything(self, told: Story, floor: NoiseFloor | None) -> None:
+        right = told.states[2]
+        found = right.h.copy()
+        found.reshape(DEPTH, -1)[:, :512] = right.conv.reshape(DEPTH, -1)
+        result = verdict(State(found, right.conv), right, floor)
+        assert (result.kind, result.parts) == ("swapped_parts", "h"), result.evidence
+
+    def test_in_another_order(self, told: Story, floor: NoiseFloor | None) -> None:
+        right = told.states[2]
+        turned = np.ascontiguousarray(other_part(right.conv, right.h).transpose(0, 1, 3, 2))
+        result = verdict(State(turned, right.conv), right, floor)
+        assert (result.kind, result.parts) == ("swapped_parts", "h"), result.evidence
+        assert "100% of its values occur there bit for bit, in another order" in result.evidence
+
+    def test_within_the_noise(self, told: Story, floor: NoiseFloor | None) -> None:
+        noisy, right = told.block[2], told.states[2]
+        result = verdict(State(other_part(noisy.conv, noisy.h), noisy.conv), right, floor)
+        assert (result.kind, result.parts) == ("swapped_parts", "h"), result.evidence
+        assert ", within " in result.evidence and result.confidence == 0.9
+
+    def test_one_layer_and_the_rest_of_a_stranger(self, told: Story) -> None:
+        right, found = told.states[2], told.other.copy()
+        found.h[0] = other_part(right.conv, right.h)[0]
+        result = verdict(found, right, None)
+        assert (result.kind, result.layers) == ("swapped_parts", (0,)), result.evidence
+        assert any("1-2, 4-6 differ in another way" in flag for flag in result.flags)
+
+    def test_values_of_a_low_dtype_that_occur_everywhere_are_no_swap(self) -> None:
+        """States stored in few bits share most of their values: that says nothing."""
+        rng = np.random.default_rng(5)
+        h, other = (rng.integers(-8, 8, (DEPTH, 4, 16, 16)).astype(np.float32) for _ in range(2))
+        conv = rng.integers(-8, 8, (DEPTH, 128, 4)).astype(np.float32)
+        result = verdict(State(other, conv), State(h, conv), None)
+        assert result.kind == "stale_h", result.evidence
+
+
+def test_whole_differences_are_neither_mixtures_nor_swaps(told: Story, floor: NoiseFloor | None) -> None:
+    right = told.states[2]
+    layer = right.copy()
+    layer.h[2], layer.conv[2] = told.other.h[2], told.other.conv[2]
+    conv_of_a_layer = right.copy()
+    conv_of_a_layer.conv[2] = told.other.conv[2]
+    cases = {
+        "wrong_owner": told.other,
+        "partial_layers": layer,
+        "zero": told.toy.fresh(),
+        "rounding": told.block[2],
+        "transposed": State(np.ascontiguousarray(right.h.transpose(0, 1, 3, 2)), right.conv),
+        "stale_conv": State(right.h, told.states[0].conv),
+        "stale_h": State(told.states[0].h, right.conv),
+        "wrong_position": told.states[1],
+    }
+    for kind, found in cases.items():
+        result = verdict(found, right, floor)
+        assert result.kind == kind, result.evidence
+        assert not result.heads and not result.channels
+    assert verdict(conv_of_a_layer, right, floor).kind == "partial_layers"
+    if floor is None or told.toy.arithmetic == "float32":
+        assert verdict(State(right.h, told.other.conv), right, floor).kind == "stale_conv"
+
+
 def test_nan_comes_first(told: Story, floor: NoiseFloor | None) -> None:
     found = told.states[0].copy()
     found.h[2, 0, 0, 0] = np.nan

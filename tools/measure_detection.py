@@ -24,7 +24,7 @@ from engine.checkpoint import load_checkpoint  # noqa: E402
 from engine.demo import demo_path  # noqa: E402
 from engine.events import NewRequest, RunRound  # noqa: E402
 from engine.faults import CLASSES, FaultSpec, all_faults  # noqa: E402
-from inspector.judging.layer0 import LayerZero  # noqa: E402
+from inspector.judging.oracles import Oracles  # noqa: E402
 from inspector.trials.explained import applies, explain, unexplained  # noqa: E402
 from inspector.trials.trial import engines, run_trial  # noqa: E402
 from sessions.timeline import Timeline  # noqa: E402
@@ -155,7 +155,7 @@ def _way(factory: Any, name: str) -> Iterator[None]:
                 yield
             continue
         timeline = Timeline.live(engine, check=name != "facts")
-        timeline.oracle = LayerZero() if name == "oracle" else None
+        timeline.oracle = Oracles() if name == "oracle" else None
         timeline.perform(request)
         for _ in range(100):
             timeline.perform(RunRound())

@@ -50,27 +50,32 @@ class Computation(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Golden(Computation):
-    """The states after ``tokens`` from scratch. ``form`` steps: one by one, but the (start, end) spans in ``chunks``
-    are absorbed as prefill chunks; with the session's own chunks a healthy exact session is met bit for bit.
-    ``form`` prefill: all in chunks of ``chunk``."""
+class Absorbing(Computation):
+    """``tokens`` absorbed from scratch, one by one but for what is in spans: the (start, end) in ``chunks`` as prefill
+    chunks, and the (start, end, rejected ids ...) in ``rows`` as the accepted rows of a batched verify, whose shape the
+    rejected ones were part of. With the session's own spans a healthy session is met bit for bit."""
 
-    kind: ClassVar[str] = "golden"
+    kind: ClassVar[str] = "absorbing"
     tokens: tuple[int, ...] = ()
-    form: str = "steps"
-    chunk: int = 256
     chunks: tuple[tuple[int, int], ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirstLayer(Computation):
+class Golden(Absorbing):
+    """All states. ``form`` steps: as :class:`Absorbing` says; ``form`` prefill: all in chunks of ``chunk``."""
+
+    kind: ClassVar[str] = "golden"
+    form: str = "steps"
+    chunk: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstLayer(Absorbing):
     """h and conv of layer 0, when it is recurrent: they follow from the token ids alone, and so do those of further
-    recurrent layers up to the first attention layer, of which ``layers`` are wanted in all. The (start, end) spans in
-    ``chunks`` are absorbed as prefill chunks, the rest one by one."""
+    recurrent layers up to the first attention layer, of which ``layers`` are wanted in all."""
 
     kind: ClassVar[str] = "first_layer"
-    tokens: tuple[int, ...] = ()
-    chunks: tuple[tuple[int, int], ...] = ()
     layers: int = 1
 
 
@@ -106,11 +111,23 @@ class Residuals(Rerun):
     """The residual stream of ``tokens`` fed as in :class:`Rerun`, forms steps, rows and prefill. One
     :class:`StateData`: ``h`` holds the stream [n, hidden] before the first block and after each one (the mixer, then
     the feed-forward of each layer), ``layers`` the layer of each block. With ``history`` the state and the KV before
-    ``tokens`` are computed from these ids from scratch, ``chunks`` of them as prefill chunks, and place is not used."""
+    ``tokens`` are computed from these ids from scratch, by ``chunks`` and ``rows`` as in :class:`Absorbing`, and place
+    is not used."""
 
     kind: ClassVar[str] = "residuals"
     history: tuple[int, ...] = ()
     chunks: tuple[tuple[int, int], ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadRow(Computation):
+    """What the MTP head gives for its newest feeding of ``req``, run again from the trunk's hidden states, the
+    committed tokens and the head's own KV below them. One :class:`StateData`: ``h`` holds the head's hidden [hidden] of
+    the newest row as it is computed now, then the one that the engine drafts from; ``tokens`` is its position + 1."""
+
+    kind: ClassVar[str] = "head_row"
+    req: int = -1
 
 
 class EnginePort(Protocol):

@@ -88,9 +88,19 @@ class RoundBegin(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundEnd(Event):
-    """The round is over: invariants hold here."""
+    """The round is over: invariants hold here.
+
+    When the request drafts with an MTP head: ``head_rows`` true rows are in the head's KV, one for each token below the
+    cursor; ``fed_position`` is that of the newest one (-1: none, or it was forgotten by a rollback). ``fed`` is the
+    digest of the hidden state it was fed with there, ``hidden`` of the trunk's newest one, after the final norm: they
+    must be the same. ``head`` is the digest of the head's own output for it."""
 
     kind: ClassVar[str] = "round_end"
+    head_rows: int = -1
+    fed_position: int = -1
+    fed: str = ""
+    hidden: str = ""
+    head: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,27 +10,30 @@ from engine.events.base import Digests, Event, Place
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(Event):
-    """``req`` owns ``slot`` from here on. ``epoch`` counts the allocations of this slot, from 1."""
+    """``req`` owns ``slot`` from here on. ``epoch`` counts the allocations of this slot, from 1; ``free`` are the slots
+    that the engine counts as free now (-1: not told)."""
 
     kind: ClassVar[str] = "claim"
     slot: int = -1
     epoch: int = 0
+    free: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release(Event):
-    """``slot`` went back to the free list."""
+    """``slot`` went back to the free list, which counts ``free`` entries now (-1: not told)."""
 
     kind: ClassVar[str] = "release"
     slot: int = -1
     epoch: int = 0
+    free: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compact(Event):
     """``req`` moved from slot ``src`` to the lower slot ``dst``: live, checkpoint, steps and ring with it.
 
-    ``dst`` is claimed by this event with ``epoch``; ``src`` is released."""
+    ``dst`` is claimed by this event with ``epoch``; ``src`` is released; ``free`` as in :class:`Claim`."""
 
     kind: ClassVar[str] = "compact"
     src: int = -1
@@ -38,6 +41,7 @@ class Compact(Event):
     epoch: int = 0
     parts: str = "h+conv"
     bytes: int = 0
+    free: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,6 +196,12 @@ class GatedDeltaNet:
                 after[1][i].copy_(state.conv)
         return self._finished(outs, proj)
 
+    def verify_upto(self, x: Tensor, state: RowState, count: int) -> tuple[Tensor, RowState]:
+        """Like :meth:`verify`, with the state after row ``count`` - 1 kept; ``state`` absorbs all rows."""
+        h, conv = (part.new_empty(x.shape[0], *part.shape) for part in (state.h, state.conv))
+        mixed = self.verify(x, state, (h, conv), None)
+        return mixed, state if count == x.shape[0] else RowState.of(h[count - 1].clone(), conv[count - 1].clone())
+
     def prefill(self, x: Tensor, state: RowState) -> Tensor:
         """n tokens in chunks: x [n, D] to [n, D]."""
         proj = self._in_proj.rows(x)

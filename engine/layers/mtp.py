@@ -52,22 +52,24 @@ class MtpHead:
         self._previous = VectorNorm(torch.empty_like(stream.x), config.eps)
         self._pair = torch.empty(2 * d, dtype=stream.x.dtype, device=stream.x.device)
 
-    def step(self, embedding: Tensor, hidden: Tensor, kv: KvTable, position: int) -> Tensor:
-        """One pair: embedding [D] of the next token and hidden [D] to the head's hidden [D] (a buffer, used again)."""
+    def step(self, embedding: Tensor, hidden: Tensor, kv: KvTable, position: int, swapped: bool = False) -> Tensor:
+        """One pair: embedding [D] of the next token and hidden [D] to the head's hidden [D] (a buffer, used again).
+        ``swapped`` concatenates them the wrong way round."""
         d = embedding.shape[0]
-        self._pair[:d].copy_(self._embedding.of(embedding, self._embedding_norm))
-        self._pair[d:].copy_(self._previous.of(hidden, self._hidden_norm))
+        first, second = (self._pair[d:], self._pair[:d]) if swapped else (self._pair[:d], self._pair[d:])
+        first.copy_(self._embedding.of(embedding, self._embedding_norm))
+        second.copy_(self._previous.of(hidden, self._hidden_norm))
         self._fc.row(self._pair, self._stream.x)
         stream, layer = self._stream, self._layer
         layer.mix_step(stream, self._mixer.step(layer.enter(stream), kv, position, stream.part))
         return stream.norm(self._norm)
 
-    def rows(self, embeddings: Tensor, hidden: Tensor, kv: KvTable, start: int) -> Tensor:
-        """n pairs at positions ``start``..: both [n, D], to the head's hidden [n, D]."""
+    def rows(self, embeddings: Tensor, hidden: Tensor, kv: KvTable, start: int, swapped: bool = False) -> Tensor:
+        """n pairs at positions ``start``..: both [n, D], to the head's hidden [n, D]; ``swapped`` as for a step."""
         pair = (
             rms_norm(embeddings, self._embedding_norm, self._eps),
             rms_norm(hidden, self._hidden_norm, self._eps),
         )
-        x = self._fc.rows(torch.cat(pair, -1))
+        x = self._fc.rows(torch.cat(pair[::-1] if swapped else pair, -1))
         x = self._layer.mix_rows(x, self._mixer.rows(self._layer.normed(x), kv, start))
         return rms_norm(x, self._norm, self._eps)

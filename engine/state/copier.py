@@ -56,7 +56,8 @@ class Copier:
         if not self._whole.layers:
             return Moved(place, place, op="zero")
         transfer = plan(self._whole, self._seams, 0, "zero", place, place, "h+conv", DEFAULT)
-        clear(transfer, self._places.view(transfer.dst_at), self._whole)
+        change = self._change(transfer) if self._seams.active else None
+        clear(transfer, self._places.view(transfer.dst_at), self._whole, change)
         if transfer.dst_at is not place:
             self.touched.add(transfer.dst_at)
         return transfer.moved(True)

@@ -13,11 +13,13 @@ point gets the context op, src, dst (the places asked for).
     OP.layers        (0, .., layers - 1)                   a layer left behind
     OP.elems         fp32 elements per layer; part=        0: zero-byte copy; fewer: short copy
     OP.value         tensor [layers, ...]; part=           dtype round trip, transposed h, conv one column off; applied
-                                                           to the bytes at the moment they are copied
+                                                           to the bytes at the moment they are copied (zero: to zeros,
+                                                           NaN that a multiplication by zero leaves)
     OP.fail          ""                                    a text: StateError with it, nothing copied
     commit.row,      n - 1 (accepted=n)                    wrong step index, clamp; not asked when nothing is copied
     rollback.row
-    sync.skip        False                                 missing stream wait: nothing lands
+    sync.skip        False (from the scheduler: req=, at=) missing stream wait: nothing lands; ``at`` is rollback,
+                                                           finish, compact, or "" for every other wait
     compact.skip     False                                 survivor moved without its bytes
     compact.rings    False                                 True: the rings stay behind
     padding.slot     dummy slot (slot=)                    padded rows written into a live slot

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -35,11 +36,12 @@ class SlotClaim:
         if self._held:
             self.release()
 
-    def release(self) -> None:
-        """Give the slot back. Raises StateError when this claim no longer holds it."""
+    def release(self, entries: int = 1) -> None:
+        """Give the slot back (``entries``: see :meth:`SlotTable.release`). Raises StateError when this claim no longer
+        holds it."""
         self._check()
         self._held = False
-        self._table.release(self.slot)
+        self._table.release(self.slot, entries)
 
     def take(self) -> int:
         """The slot number, for whoever will call ``pool.release`` himself; this claim lets go."""
@@ -115,23 +117,29 @@ class SlotTable:
         self._epochs[slot] += 1
         return self._epochs[slot]
 
-    def release(self, slot: int) -> None:
-        """Put an owned slot back on the free list. Raises StateError when it is free already."""
+    def release(self, slot: int, entries: int = 1) -> None:
+        """Put an owned slot back on the free list. Raises StateError when it is free already.
+
+        ``entries`` other than 1 is what a list without that check ends up with: the slot stands on it more than once,
+        and two claims get it."""
         if slot not in self._owned:
             raise StateError(f"slot {slot} is released twice or was never claimed")
         self._owned.remove(slot)
-        heapq.heappush(self._free, slot)
+        for _ in range(entries):
+            heapq.heappush(self._free, slot)
 
     def compact_plan(self) -> list[tuple[int, int]]:
         """Fewest moves (src, dst) that bring the owned slots onto the lowest numbers; each dst is free now."""
         count = len(self._owned)
-        holes = [slot for slot in self.free if slot < count]
+        holes = [slot for slot in sorted(set(self._free) - self._owned) if slot < count]
         high = [slot for slot in self.owned if slot >= count]
         return list(zip(high, holes, strict=True))
 
     def save_owners(self) -> dict[str, Any]:
-        """Owners and epochs as plain data."""
-        return {"owned": list(self.owned), "epochs": list(self._epochs)}
+        """Owners and epochs as plain data, and entries of the free list that do not follow from them."""
+        data: dict[str, Any] = {"owned": list(self.owned), "epochs": list(self._epochs)}
+        again = Counter(self._free) - Counter(slot for slot in range(self.slots) if slot not in self._owned)
+        return {**data, "again": sorted(again.elements())} if again else data
 
     def load_owners(self, data: Mapping[str, Any]) -> None:
         """Inverse of :meth:`save_owners`; take claims with :meth:`adopt`. Raises StateError on other data."""
@@ -140,6 +148,9 @@ class SlotTable:
             raise StateError(f"slot table does not fit a pool of {self.slots} slots")
         if not all(isinstance(slot, int) and 0 <= slot < self.slots and epochs[slot] > 0 for slot in owned):
             raise StateError(f"slot table claims slots that do not exist or were never allocated: {owned}")
+        again = data.get("again", [])
+        if not isinstance(again, list) or not all(isinstance(slot, int) and 0 <= slot < self.slots for slot in again):
+            raise StateError(f"slot table has slots that do not exist on its free list: {again}")
         self._owned = set(owned)
         self._epochs = [int(epoch) for epoch in epochs]
-        self._free = [slot for slot in range(self.slots) if slot not in self._owned]
+        self._free = sorted([*(slot for slot in range(self.slots) if slot not in self._owned), *again])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from engine.events import Place
@@ -152,16 +153,21 @@ def _copy_part(src: Tensor, dst: Tensor, layers: tuple[int, ...] | None, elems: 
         dst[ordinal].view(-1)[:elems].copy_(src[ordinal].reshape(-1)[:elems], non_blocking=True)
 
 
-def clear(transfer: Transfer, dst: StateView, whole: Whole) -> None:
-    """Fill with zeros what ``execute`` would have written."""
-    for part, elems, full in (
-        (dst.h, transfer.h_elems, whole.h_elems),
-        (dst.conv, transfer.conv_elems, whole.conv_elems),
+def clear(transfer: Transfer, dst: StateView, whole: Whole, change: Change | None = None) -> None:
+    """Fill with zeros what ``execute`` would have written.
+
+    ``change`` may replace the zeros: (tensor [layers, ...], part)."""
+    for name, part, elems, full in (
+        ("h", dst.h, transfer.h_elems, whole.h_elems),
+        ("conv", dst.conv, transfer.conv_elems, whole.conv_elems),
     ):
         if part is None or not elems:
             continue
-        if elems == full and transfer.layers == whole.layers:
+        some = None if elems == full and transfer.layers == whole.layers else transfer.layers
+        if change is not None:
+            _copy_part(change(torch.zeros_like(part), name), part, some, elems)
+        elif some is None:
             part.zero_()
         else:
-            for ordinal in transfer.layers:
+            for ordinal in some:
                 part[ordinal].view(-1)[:elems].zero_()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from inspector.analysis.noise import EQUAL_INPUTS, NoiseFloor
-from inspector.analysis.profile import ABSENT, Candidate, LayerError
+from inspector.analysis.profile import ABSENT, Candidate, LayerError, States
 
 # Layers count as untouched only when their errors are this far below those of the touched ones.
 CLEAR = 0.1
@@ -14,10 +14,19 @@ OUTLIER, OUTLIER_ERROR = 30.0, 0.02
 
 
 class Case:
-    """The profile with its readings: which parts of which layers are off, and which layers are touched."""
+    """The profile with its readings: which parts of which layers are off, and which layers are touched. The states
+    themselves are read again only by rules that the profile gives reason to."""
 
-    def __init__(self, profile: tuple[LayerError, ...], floor: NoiseFloor, candidates: Mapping[str, Candidate]) -> None:
+    def __init__(
+        self,
+        profile: tuple[LayerError, ...],
+        floor: NoiseFloor,
+        candidates: Mapping[str, Candidate],
+        found: States,
+        expected: States,
+    ) -> None:
         self.profile, self.floor, self.candidates = profile, floor, candidates
+        self.found, self.expected = found, expected
         # Parts that were not given prove nothing.
         self.has = {part: any(line.part(part) is not ABSENT for line in profile) for part in ("h", "conv")}
         self.h_equal = self.has["h"] and all(line.h.equal for line in profile)

@@ -103,7 +103,8 @@ class Reading:
     """The window against the committed tokens.
 
     ``tokens``: how far the window is ahead (+) or behind (-); None when no shift explains it. ``others`` are further
-    shifts that explain it as well (repeated tokens). ``strange`` are ids at the new end that are not committed there.
+    shifts that explain it as well (repeated tokens). ``strange`` are ids at the new end that are not committed there,
+    ``foreign`` those of them that the request never had at all, committed or drafted: padding, say.
     ``certain`` is False when a column could not be told from its runner-up."""
 
     ids: tuple[int, ...]
@@ -111,6 +112,7 @@ class Reading:
     others: tuple[int, ...]
     strange: tuple[int, ...]
     certain: bool
+    foreign: tuple[int, ...] = ()
 
     @property
     def right(self) -> bool:
@@ -125,6 +127,9 @@ class Reading:
         if self.tokens == 0:
             return f"{place} holds the last committed tokens [{shown}]"
         more = f", ending with {list(self.strange)}" if self.strange else ""
+        if self.foreign:
+            some = sorted(set(self.foreign)) if set(self.strange) - set(self.foreign) else []
+            more += f", of which this request never had {some}" if some else ", which this request never had"
         doubt = f" (or {', '.join(ahead(n) if n else 'right' for n in self.others)})" if self.others else ""
         return f"{place} is {ahead(self.tokens)}: it holds [{shown}]{more}{doubt}"
 

@@ -17,10 +17,12 @@ KINDS = (
     "wrong_owner",
     "zero",
     "transposed",
+    "swapped_parts",
     "dtype_drift",
     "nonfinite",
     "partial_layers",
     "partial_heads",
+    "torn_conv",
     "unknown",
 )
 BENIGN = ("bitwise", "rounding")
@@ -30,11 +32,12 @@ BENIGN = ("bitwise", "rounding")
 class Verdict:
     """``kind`` is one of :data:`KINDS`; ``evidence`` says in one sentence what was seen.
 
-    ``parts``: "h+conv", "h", "conv" or "". ``layers``: model layer numbers that differ. ``heads``: set when only these
-    differ. ``tokens``: how far found is ahead (+) or behind (-), None when not known. ``owner`` and ``match``: whose
-    state it is, and the label of the candidate it equals. ``dtype``: for a drift. ``inner``: for partial kinds, what
-    the touched layers or heads look like. ``flags``: further remarks. ``confidence``: 1 for a bitwise fact, 0.9 for a
-    pattern with a second witness, 0.5 to 0.8 for a pattern alone, less for a guess. ``profile``: all measurements.
+    ``parts``: "h+conv", "h", "conv" or "". ``layers``: model layer numbers that differ. ``heads``, and ``channels`` of
+    conv: set when only these differ. ``tokens``: how far found is ahead (+) or behind (-), None when not known.
+    ``owner`` and ``match``: whose state it is, and the label of the candidate it equals. ``dtype``: for a drift.
+    ``inner``: for partial kinds, what the touched layers, heads or channels look like. ``flags``: further remarks.
+    ``confidence``: 1 for a bitwise fact, 0.9 for a pattern with a second witness, 0.5 to 0.8 for a pattern alone, less
+    for a guess. ``profile``: all measurements.
     """
 
     kind: str
@@ -42,6 +45,7 @@ class Verdict:
     parts: str = ""
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
+    channels: tuple[int, ...] = ()
     tokens: int | None = None
     owner: str = ""
     match: str = ""
@@ -72,6 +76,8 @@ class Verdict:
             words.append(f"layers {numbers(self.layers)}")
         if self.heads:
             words.append(f"heads {numbers(self.heads)}")
+        if self.channels:
+            words.append(f"conv channels {numbers(self.channels)}")
         return ", ".join(word for word in words if word)
 
 

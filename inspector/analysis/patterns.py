@@ -162,18 +162,3 @@ def _changed_columns(case: Case, layers: Iterable[int]) -> str:
         return ""
     names = ", ".join(f"t-{back}" if back else "t" for back in sorted(next(iter(found))))
     return f"the conv window agrees except for column {names}"
-
-
-def heads(case: Case) -> tuple[int, ...]:
-    """Heads that differ in every touched layer while the others are untouched there; () when all differ.
-
-    Untouched means bit-equal, or within a measured or fp32 noise floor: a slow head of a wrong position may be near."""
-    common: set[int] | None = None
-    for line in case.lines(case.touched):
-        limit = case.limit(line.layer, "h")
-        quiet = limit if case.floor.measured or limit < 1e-3 else 0.0
-        off = {i for i, error in enumerate(line.h.heads) if error > quiet}
-        if not off or len(off) == len(line.h.heads) or (common is not None and off != common):
-            return ()
-        common = off
-    return tuple(sorted(common or ()))

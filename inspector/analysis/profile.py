@@ -118,7 +118,7 @@ def measure(found: States, expected: States, candidates: Mapping[str, Candidate]
 def _layer(number: int, found: LayerState, expected: LayerState, candidates: Mapping[str, Candidate]) -> LayerError:
     try:
         h = _h_error(found.h, expected.h)
-        a, b = _windows(found.conv, expected.conv)
+        a, b = windows(found.conv, expected.conv)
         conv = ABSENT if a is None or b is None else _part_error(a, b)
     except TensorError as error:
         raise TensorError(f"layer {number}: {error}") from None
@@ -141,7 +141,7 @@ def _repeats(window: Tensor) -> bool:
     return any(np.array_equal(columns[:, n:], columns[:, : last + 1 - n]) for n in range(1, last + 1))
 
 
-def _windows(a: Tensor | None, b: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+def windows(a: Tensor | None, b: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """Both conv windows, cut to the newest columns they share when their widths differ."""
     if a is None or b is None:
         return None, None
@@ -215,7 +215,7 @@ def is_cast(a: Tensor, b: Tensor, dtype: str) -> bool:
 def _match(found: LayerState, other: LayerState) -> Match:
     """Found against a candidate; a part that cannot be compared counts as infinitely far."""
     values: list[tuple[float, bool]] = []
-    for a, b in ((found.h, other.h), _windows(found.conv, other.conv)):
+    for a, b in ((found.h, other.h), windows(found.conv, other.conv)):
         if a is None or b is None:
             values.append((0.0, True))
         elif flat(a).shape != flat(b).shape:

@@ -6,7 +6,9 @@ The rules are those of engines.md C.3, thresholds from C.4 (``noise`` has the no
 * h and conv are read as a pair: h off alone is a stale h, conv off alone a stale conv, both off a wrong position,
   both unlike in every head a wrong owner, h error exactly 1 a zero state;
 * a round trip through bfloat16 costs 1.7e-3, through float16 2.1e-4, flat over the layers;
-* a transposed h keeps norm and singular values.
+* a transposed h keeps norm and singular values;
+* h and conv can be exchanged, and a state can be right in some heads or channels only: what the others are is judged
+  by them alone.
 
 Facts come before patterns: equality with a candidate, with a cast, with a transpose or with a shifted window decides
 first. Patterns follow, and the confidence says so.
@@ -21,10 +23,12 @@ from itertools import islice
 from inspector.analysis.arrays import Tensor, fits, flat
 from inspector.analysis.candidates import same_as_candidate
 from inspector.analysis.case import Case, largest
+from inspector.analysis.exchange import swapped
 from inspector.analysis.facts import bitwise, cast, flat_drift, nonfinite, transposed, zero
 from inspector.analysis.kinds import BENIGN, KINDS, Verdict, numbers
+from inspector.analysis.mixture import mixed
 from inspector.analysis.noise import NoiseFloor, default_floor
-from inspector.analysis.patterns import heads, pattern
+from inspector.analysis.patterns import pattern
 from inspector.analysis.profile import Candidate, LayerState, States, measure
 from inspector.analysis.rounding import rounding
 
@@ -52,7 +56,7 @@ def judge(
     """
     profile = measure(found, expected, candidates or {})
     limits = floor or default_floor((line.layer for line in profile), arithmetic or _arithmetic(found, expected))
-    case = Case(profile, limits, candidates or {})
+    case = Case(profile, limits, candidates or {}, found, expected)
     for rule in RULES:
         verdict = rule(case)
         if verdict is not None:
@@ -75,13 +79,8 @@ def _any(tensor: Tensor) -> bool:
 
 
 def _decide(case: Case) -> Verdict:
-    """The last rule: the pattern of the touched layers, named partial when others or other heads are clearly right."""
+    """The last rule: the pattern of the touched layers, named partial when others are clearly right."""
     verdict = pattern(case)
-    few = heads(case) if case.touched and not case.off["conv"] else ()
-    if few:
-        of = len(case.lines(case.touched)[0].h.heads)
-        text = f"only heads {numbers(few)} of {of} differ in layers {numbers(case.touched)}; {verdict.evidence}"
-        return replace(verdict, kind="partial_heads", heads=few, inner=verdict.kind, evidence=text)
     if case.partial and verdict.kind != "dtype_drift":
         rest = max(largest(line) for line in case.profile if line.layer not in case.touched)
         where = f"only layers {numbers(case.touched)} of {len(case.profile)} differ (the others by {rest:.1e} at most)"
@@ -99,7 +98,9 @@ RULES: tuple[Rule, ...] = (
     transposed,
     cast,
     same_as_candidate,
+    swapped,
     lambda case: flat_drift(case, within=True),
     rounding,
+    lambda case: mixed(case, judge),
     _decide,
 )

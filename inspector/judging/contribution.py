@@ -47,7 +47,7 @@ def against_golden(timeline: Timeline, about: Subject) -> Contributions:
     asked = replace(asked, tokens=asked.tokens[:1])
     return contribution_diff(
         _run(timeline, asked, about),
-        _run(timeline, replace(asked, history=about.tokens, chunks=about.chunks), about),
+        _run(timeline, replace(asked, history=about.tokens, chunks=about.chunks, rows=about.rows), about),
     )
 
 

@@ -53,7 +53,8 @@ class Judgement:
         if verdict.tokens:
             parts = verdict.parts.replace("+", " and ")
             words.append(f"{parts or 'state'} {ahead(verdict.tokens)}")
-        words += [f"it is the state of {verdict.owner}" if verdict.owner else "", verdict.dtype]
+        what = "what differs is" if verdict.inner else "it is"
+        words += [f"{what} the state of {verdict.owner}" if verdict.owner else "", verdict.dtype]
         since = f", wrong since event {self.since}" if self.since else ""
         shown = "; ".join(word for word in words if word)
         return f"{self.about.place} of r{self.about.req}: {shown}{since}. {verdict.evidence}"

@@ -9,8 +9,9 @@ Layer 0 forgets, within a few tokens if the model wants it to; the recurrent lay
 layer follow from the ids as well and remember other things. They are asked after a prefill chunk that had a history,
 where dropping it is a known fault.
 
-In an exact session nothing may differ, not even by rounding; once rows were verified in a batch, what lies within the
-measured noise floor is taken for rounding.
+Nothing may differ, not even by rounding: the rows of a batched verify are recomputed in the same batch. On a device
+that does not promise the same bits for the same shapes, what lies within the measured noise floor is taken for rounding
+once rows were verified in a batch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from engine.events import Event, FirstLayer, TensorData, TensorRef
 from inspector.analysis.moments import moments
 from inspector.analysis.noise import NoiseFloor
 from inspector.judging.floor import measure_first
-from inspector.judging.states import Subject, right_position
+from inspector.judging.states import Subject, absorbed, bitwise, right_position
 from inspector.judging.windows import decode_with
 from sessions.finding import Finding
 
@@ -37,20 +38,27 @@ POINTS = frozenset(("round_end", "rollback", "sync", "verify"))
 
 @dataclass(frozen=True, slots=True)
 class FirstDiff:
-    """One ``layer`` of a request, 0 or another leading one, against its recomputation. ``beyond``: more than rounding."""
+    """One ``layer`` of a request, 0 or a later leading one, against its recomputation: errors over finite values, and
+    how many are not finite. ``beyond``: not by rounding."""
 
     layer: int
     h: float
     conv: float
     equal: bool
     beyond: bool
+    nonfinite: int = 0
+
+    def __str__(self) -> str:
+        if self.nonfinite:
+            return f"{self.nonfinite} of its values are no finite numbers"
+        return f"h is off by {self.h:.2g}, conv by {self.conv:.2g}"
 
 
 class LayerZero:
     """Asked by the live edge after each event; gives findings. ``every`` n looks at every n-th commit point only.
 
-    ``strict``: a difference within the noise floor is a finding too; None (the default) means in exact sessions, where
-    the engine claims the same bits."""
+    ``strict``: a difference within the noise floor is a finding too; None (the default) means where the same bits can
+    be expected, see :func:`bitwise`."""
 
     def __init__(self, every: int = 1, strict: bool | None = None) -> None:
         self.on, self.every, self.strict = True, every, strict
@@ -80,10 +88,8 @@ class LayerZero:
         return 0 in view.start.recurrent_layers
 
     def wants_bits(self, view: LedgerView) -> bool:
-        """Whether any difference counts: nothing in this session was absorbed by batched rows."""
-        if self.strict is not None:
-            return self.strict
-        return view.start.verify_mode == "exact" and not view.counters.get("verifies.batched", 0)
+        """Whether any difference counts."""
+        return bitwise(view) if self.strict is None else self.strict
 
     def floor(self, engine: EnginePort, view: LedgerView, layers: int = 1) -> NoiseFloor:
         """The noise floor of the first ``layers`` layers, measured on first use."""
@@ -97,7 +103,7 @@ class LayerZero:
         about = _rows(view, request) if event.kind == "verify" else _settled(view, request)
         if about is None:
             return []
-        known = (about.tokens, about.chunks)
+        known = (about.tokens, about.chunks, about.rows)
         live = view.states[about.place]
         token = (known, live.h_writer, live.conv_writer, live.digests)
         # a request that nothing was done to since it was found right; without digests its bytes are compared again
@@ -105,7 +111,8 @@ class LayerZero:
             return []
         self._right.pop((req, about.place), None)
         layers = _layers(view, about)
-        (right,) = engine.compute(FirstLayer(tokens=about.tokens, chunks=about.chunks, layers=layers))
+        asked = FirstLayer(tokens=about.tokens, chunks=about.chunks, rows=about.rows, layers=layers)
+        (right,) = engine.compute(asked)
         self.compared += 1
         for layer in range(layers):
             h, conv = (engine.read(TensorRef(about.place, layer, part)) for part in ("h", "conv"))
@@ -126,9 +133,9 @@ def difference(
 ) -> FirstDiff:
     """Errors of both parts of a layer against the recomputed ones."""
     a, b = moments(h, right_h), moments(conv, right_conv, heads=1)
-    bad = a.bad_a + b.bad_a > 0
-    beyond = bad or a.error > floor.limit(layer, "h") or b.error > floor.limit(layer, "conv")
-    return FirstDiff(layer, a.error, b.error, h == right_h and conv == right_conv, beyond)
+    bad = a.bad_a + b.bad_a
+    beyond = bad > 0 or a.error > floor.limit(layer, "h") or b.error > floor.limit(layer, "conv")
+    return FirstDiff(layer, a.error, b.error, h == right_h and conv == right_conv, beyond, bad)
 
 
 def _layers(view: LedgerView, about: Subject) -> int:
@@ -147,8 +154,10 @@ def _rows(view: LedgerView, request: RequestFact) -> Subject | None:
     tokens = request.tokens[: state.base + 1] + state.drafts
     if len(tokens) != state.base + state.rows or -1 in tokens:
         return None
-    chunks = tuple(span for span in request.chunks if span[1] <= state.base)
-    return Subject(0, view.seq, request.req, live.place, tokens, chunks, (live.place, live.place), request.rejected)
+    chunks, rows = absorbed(request, tokens, len(tokens))
+    return Subject(
+        0, view.seq, request.req, live.place, tokens, chunks, (live.place, live.place), request.rejected, rows
+    )
 
 
 def _settled(view: LedgerView, request: RequestFact) -> Subject | None:
@@ -164,9 +173,9 @@ def _settled(view: LedgerView, request: RequestFact) -> Subject | None:
     tokens = request.tokens[:position]
     if not position or len(tokens) < position or -1 in tokens:
         return None
-    chunks = tuple(span for span in request.chunks if span[1] <= position)
+    chunks, rows = absorbed(request, request.tokens, position)
     future = request.rejected or request.tokens[position:]
-    return Subject(0, view.seq, request.req, live.place, tokens, chunks, (live.place, live.place), future)
+    return Subject(0, view.seq, request.req, live.place, tokens, chunks, (live.place, live.place), future, rows)
 
 
 def _finding(
@@ -176,18 +185,17 @@ def _finding(
     writer = max(live.h_writer, live.conv_writer)
     if not diff.beyond:
         text = (
-            f"layer {diff.layer} of {about.place} is not bit-equal to the one computed from the {about.position} tokens of "
-            f"r{about.req} (h {diff.h:.1e}, conv {diff.conv:.1e}): rounding, so another kernel absorbed them than an "
-            "exact session uses"
+            f"layer {diff.layer} of {about.place} is not bit-equal to the one computed from the {about.position} "
+            f"tokens of r{about.req} (h {diff.h:.1e}, conv {diff.conv:.1e}): rounding, so another kernel absorbed them "
+            "than the record says"
         )
     else:
         text = (
-            f"layer {diff.layer} of {about.place} is not what the {about.position} tokens of r{about.req} give: h is "
-            f"off by {diff.h:.2g}, conv by {diff.conv:.2g}"
+            f"layer {diff.layer} of {about.place} is not what the {about.position} tokens of r{about.req} give: {diff}"
         )
         if diff.layer == 0:
             text += f"; {_window(engine, view, about, conv)}"
-    found = f"h {diff.h:.2g}, conv {diff.conv:.2g} off, written at @{writer}"
+    found = f"{diff}, written at @{writer}"
     return Finding(
         NAME, event.seq, about.req, str(about.place), f"the state after {about.position} tokens", found, text
     )

@@ -82,7 +82,8 @@ def _wrong(timeline: Timeline, req: int, seq: int, branch: int, floor: NoiseFloo
     except NotAvailable:
         return False
     view = timeline.view_at(seq, branch)
-    (golden,) = timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks), timeline.now, timeline.branch)
+    asked = Golden(tokens=about.tokens, chunks=about.chunks, rows=about.rows)
+    (golden,) = timeline.compute(asked, timeline.now, timeline.branch)
     right = states_of(golden)
     live = view.states.get(about.place)
     if exact and live is not None and len(live.digests) == len(right) and live.h_writer and live.conv_writer:

@@ -7,27 +7,28 @@ the queued copy, which is what live will hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.events import Place, StateData, TensorRef
 from inspector.analysis.profile import LayerState
 from sessions.errors import NotAvailable
-from sessions.view import LedgerView, RequestFact
+from sessions.view import LedgerView, RequestFact, rows_upto
 
 if TYPE_CHECKING:
     from sessions.timeline import Timeline
 
 Chunks = tuple[tuple[int, int], ...]
+Rows = tuple[tuple[int, ...], ...]
 PARTS = ("h", "conv")
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A state that is looked at. ``tokens`` are those it should have absorbed (exactly ``len(tokens)``), ``chunks`` the
-    spans of them that came as prefill chunks. ``sources`` says where (h, conv) are read; other than ``place`` while a
-    copy into it is queued. ``future`` are tokens that may have been absorbed too early: rejected drafts, or what comes
-    next."""
+    spans of them that came as prefill chunks, ``rows`` those from a batched verify. ``sources`` says where (h, conv)
+    are read; other than ``place`` while a copy into it is queued. ``future`` are tokens that may have been absorbed too
+    early: rejected drafts, or what comes next."""
 
     branch: int
     seq: int
@@ -37,6 +38,7 @@ class Subject:
     chunks: Chunks
     sources: tuple[Place, Place]
     future: tuple[int, ...] = ()
+    rows: Rows = ()
 
     @property
     def position(self) -> int:
@@ -98,8 +100,31 @@ def subject(timeline: Timeline, req: int, seq: int | None = None, branch: int | 
         raise NotAvailable(f"the tokens of r{req} are not all known: nothing can be recomputed from them")
     place = Place("live", request.slot)
     future = request.rejected or line[position:]
+    chunks, rows = absorbed(request, line, position)
+    return Subject(branch, seq, req, place, tokens, chunks, _sources(view, place), future, rows)
+
+
+def absorbed(request: RequestFact, line: tuple[int, ...], position: int) -> tuple[Chunks, Rows]:
+    """How the first ``position`` tokens of ``line`` were absorbed, where it was not one by one: prefill chunks, and
+    rows of batched verifies, those of a verify that nothing is accepted of yet included."""
     chunks = tuple(span for span in request.chunks if span[1] <= position)
-    return Subject(branch, seq, req, place, tokens, chunks, _sources(view, place), future)
+    rows, state = rows_upto(request.rows, line, position), request.round
+    if state.open and state.batched and not state.accepted and state.base < position:
+        rows = (*rows, (state.base, position, *line[position : state.base + state.k]))
+    elif rows and rows[-1][0] == state.base and rows[-1][1] < position:
+        # a plane of a row that was rejected: of the same batch
+        start, end, *rejected = rows[-1]
+        beyond = position - end
+        if tuple(rejected[:beyond]) == line[end:position]:
+            rows = (*rows[:-1], (start, position, *rejected[beyond:]))
+    return chunks, rows
+
+
+def bitwise(view: LedgerView) -> bool:
+    """Whether golden must meet this session bit for bit: its rows were absorbed one by one, or in batches on a
+    processor, where the same shapes give the same bits."""
+    batched = view.start.verify_mode != "exact" or view.counters.get("verifies.batched", 0) > 0
+    return not batched or view.start.device.startswith("cpu")
 
 
 def _run_again(timeline: Timeline, request: RequestFact, seq: int, branch: int) -> int | None:
@@ -158,8 +183,34 @@ def snapshot(timeline: Timeline, place: Place, seq: int | None = None, branch: i
     tokens = line[:position]
     if len(tokens) < position or any(token < 0 for token in tokens):
         raise NotAvailable(f"the {position} tokens {place} should hold are not all known")
-    chunks = tuple(span for span in request.chunks if span[1] <= position)
-    return Subject(branch, seq, req, place, tokens, chunks, (place, place), line[position:])
+    chunks, rows = absorbed(request, line, position)
+    return Subject(branch, seq, req, place, tokens, chunks, (place, place), line[position:], rows)
+
+
+def placed(timeline: Timeline, place: Place, seq: int, branch: int) -> Subject:
+    """What any place should hold: a ring entry or a cached snapshot by its label, live what its owner should have
+    absorbed, a checkpoint or step as many of these tokens as its position says.
+
+    Raises:
+        NotAvailable: nothing says what it should hold.
+    """
+    if place.kind in ("ring", "prefix"):
+        return snapshot(timeline, place, seq, branch)
+    view = timeline.view_at(seq, branch)
+    owner = view.slot_owner.get(place.slot, -1)
+    if owner < 0:
+        raise NotAvailable(f"{place} belongs to no request at event {seq}, so its golden state is not known")
+    about = subject(timeline, owner, seq, branch)
+    if place.kind == "live":
+        return about
+    fact = view.states.get(place)
+    if fact is None or fact.position is None:
+        raise NotAvailable(f"{place} has no position of its own here: nothing says what it should hold")
+    line, position = (*about.tokens, *about.future), fact.position
+    if position > len(line):
+        raise NotAvailable(f"the {position} tokens {place} should hold are not all known")
+    chunks, rows = absorbed(view.requests[owner], line, position)
+    return replace(about, place=place, tokens=line[:position], chunks=chunks, rows=rows, sources=(place, place))
 
 
 def read(timeline: Timeline, sources: tuple[Place, Place], seq: int, branch: int) -> dict[int, LayerState]:

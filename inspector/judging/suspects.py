@@ -14,8 +14,8 @@ import xxhash
 from engine.events import Digests, Event, Place, Rerun, StateData, TensorData
 from inspector.analysis.profile import Candidate, LayerState
 from inspector.judging.rounds import Made
-from inspector.judging.states import Subject, states_of
-from sessions.errors import NotAvailable
+from inspector.judging.states import Subject, read, states_of
+from sessions.errors import DivergedError, NotAvailable
 
 if TYPE_CHECKING:
     from sessions.timeline import Timeline
@@ -52,6 +52,22 @@ def of_rows(before: States, rows: tuple[StateData, ...], made: Made) -> dict[str
     for number, row in enumerate(rows, 1):
         if number != made.count:
             found[f"the state after {number} of {total} rows"] = Candidate(states_of(row), number - made.count)
+    return found
+
+
+def other_places(timeline: Timeline, about: Subject) -> dict[str, Candidate]:
+    """What all other places hold at the instant, the newest first: a part of found may be a part of one of them."""
+    view = timeline.view_at(about.seq, about.branch)
+    facts = [f for place, f in view.states.items() if place not in (about.place, *about.sources) and f.h_writer]
+    found: dict[str, Candidate] = {}
+    for fact in sorted((f for f in facts if f.conv_writer), key=lambda f: -max(f.h_writer, f.conv_writer))[:MOST]:
+        own = fact.h_owner in (about.req, -1)
+        tokens = fact.position - about.position if own and fact.position is not None else None
+        try:
+            states = read(timeline, (fact.place, fact.place), about.seq, about.branch)
+        except (NotAvailable, DivergedError):
+            continue
+        found[str(fact.place)] = Candidate(states, tokens, "" if own else f"r{fact.h_owner}")
     return found
 
 

@@ -23,8 +23,8 @@ from inspector.judging.floor import Floors, measure
 from inspector.judging.judgement import Comparison, Judgement
 from inspector.judging.origin import origin
 from inspector.judging.rounds import Made, made
-from inspector.judging.states import Subject, equal, read, snapshot, states_of, subject
-from inspector.judging.suspects import CONV_LEFT, H_LEFT, of_rows, other_forwards, seen_before
+from inspector.judging.states import Subject, bitwise, equal, read, snapshot, states_of, subject
+from inspector.judging.suspects import CONV_LEFT, H_LEFT, of_rows, other_forwards, other_places, seen_before
 from inspector.judging.windows import decode_place
 from sessions.errors import DivergedError, NotAvailable
 from sessions.finding import Finding
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from sessions.timeline import Timeline
 
 States = Mapping[int, LayerState]
+# Kinds with which the tokens of the conv window say nothing more.
+NO_WINDOW = ("zero", "nonfinite", "transposed", "swapped_parts", "dtype_drift")
 
 
 class Judge:
@@ -51,9 +53,8 @@ class Judge:
         return self._floors
 
     def exact(self, about: Subject) -> bool:
-        """Whether golden must be met bit for bit: nothing was verified in a batch up to here."""
-        view = self.timeline.view_at(about.seq, about.branch)
-        return view.start.verify_mode == "exact" and not view.counters.get("verifies.batched", 0)
+        """Whether golden must be met bit for bit."""
+        return bitwise(self.timeline.view_at(about.seq, about.branch))
 
     def request(self, req: int, seq: int | None = None, prove: bool = False) -> Judgement:
         """Judge the live state of a request at an instant (default now). ``prove``: check that nothing was disturbed.
@@ -193,7 +194,8 @@ class Judge:
         return [Comparison("the recorded inputs of its rows run again", verdict)]
 
     def _against_golden(self, about: Subject, found: States, how: Made | None) -> Judgement:
-        (golden,) = self.timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks), about.seq, about.branch)
+        asked = Golden(tokens=about.tokens, chunks=about.chunks, rows=about.rows)
+        (golden,) = self.timeline.compute(asked, about.seq, about.branch)
         right = states_of(golden)
         name = f"golden, its {about.position} tokens from scratch"
         verdict = self._classify(about, found, right, {}, how)
@@ -210,6 +212,11 @@ class Judge:
         verdict = classify(found, right, known, floor)
         if _explained(verdict):
             return verdict
+        if verdict.kind in ("partial_heads", "torn_conv"):
+            known |= other_places(self.timeline, about)
+            verdict = classify(found, right, known, floor)
+            if _explained(verdict):
+                return verdict
         known |= seen_before(self.timeline, about, found)
         verdict = classify(found, right, known, floor)
         if _explained(verdict) or how is None:
@@ -259,7 +266,7 @@ class Judge:
 
     def _window(self, about: Subject, verdict: Verdict) -> str:
         """What the conv window says, where that has a meaning."""
-        if verdict.benign or verdict.kind in ("zero", "nonfinite", "transposed", "dtype_drift"):
+        if verdict.benign or verdict.channels or verdict.kind in NO_WINDOW:
             return ""
         try:
             reading = decode_place(self.timeline, about).reading
@@ -280,7 +287,7 @@ def _named(where: str) -> Place | None:
 
 def _explained(verdict: Verdict) -> bool:
     """Whether a verdict needs no further suspects: benign by bits, a fact, or a candidate that fits bit for bit."""
-    if verdict.kind in ("bitwise", "zero", "transposed", "nonfinite"):
+    if verdict.kind in ("bitwise", "zero", "transposed", "swapped_parts", "nonfinite"):
         return True
     if verdict.kind == "rounding":
         return bool(verdict.match)

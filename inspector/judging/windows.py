@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.events import Columns, TensorRef
@@ -50,10 +50,12 @@ def decode(window: TensorData, table: TensorData, ids: tuple[int, ...], about: S
         read_window(columns, about.tokens, about.position, future) for future in dict.fromkeys((about.future, ()))
     )
     first: Reading | None = None
+    had = {*about.tokens, *about.future}
     for reading in readings:
         first = first or reading
         if reading.tokens is not None:
-            return Decoded(columns, reading, len(ids))
+            foreign = tuple(dict.fromkeys(token for token in reading.strange if token not in had))
+            return Decoded(columns, replace(reading, foreign=foreign), len(ids))
     assert first is not None
     return Decoded(columns, first, len(ids))
 

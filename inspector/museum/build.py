@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from inspector.judging.judgement import Judgement
-from inspector.judging.layer0 import LayerZero
+from inspector.judging.oracles import Oracles
 from inspector.judging.verdicts import Judge
 from inspector.museum.rooms import Room
 from inspector.trials.scenario import SETTINGS
@@ -147,7 +147,7 @@ def build(room: Room, folder: Path, factory: Callable[[], EnginePort], meta: dic
         Store(part, "x", level="digests", meta={**meta, MUSEUM: room.name, "title": room.title}),
         factory=factory,
     )
-    timeline.oracle = LayerZero()
+    timeline.oracle = Oracles()
     try:
         shown = show(play(timeline, room.script))
         wrong = problem(room, shown)

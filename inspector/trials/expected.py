@@ -25,6 +25,7 @@ KINDS: dict[str, frozenset[str]] = {
     "conv-omitted": frozenset(("stale_conv",)),
     "conv-column-off": frozenset(("stale_conv",)),
     "conv-of-another-step": frozenset(("stale_conv",)),
+    "parts-swapped": frozenset(("swapped_parts",)),
     "wrong-step-index": POSITION,
     "one-row-short": POSITION,
     "accepted-clamped": POSITION,
@@ -33,13 +34,26 @@ KINDS: dict[str, frozenset[str]] = {
     "zero-draft-step": POSITION,
     "reads-checkpoint": POSITION,
     "pending-twice": POSITION,
+    "one-token-tail": POSITION,
+    "mixed-batch": POSITION | frozenset(("wrong_owner",)),  # a plane of an older round, or of the former tenant
     "shared-ring-slot": POSITION | RIGHT,  # found before the slot is overwritten: nothing is wrong yet
     "kept-failed-save": frozenset(("zero", "wrong_position")),
     "strided-index": OWNER,
     "commit-to-neighbour": POSITION | frozenset(("wrong_owner",)),
+    "rank-local-free-order": frozenset(("partial_heads",)),
     "padded-row": frozenset(("wrong_owner",)),
+    "stale-padding": frozenset(("wrong_owner",)),
+    "pad-unmasked": POSITION,
     "slot-not-zeroed": frozenset(("wrong_owner", "stale_h")),
+    "resume-without-reset": OWNER,
+    "poisoned-slot": frozenset(("nonfinite",)),
     "half-restore": frozenset(("partial_layers",)),
+    "rollback-while-pending": POSITION,
+    "moved-before-landed": POSITION,
+    "free-in-flight": RIGHT,  # found when the slot is given back: the next tenant is not there yet
+    "stale-plane": POSITION,
+    "double-free": RIGHT,
+    "dummy-forgotten": RIGHT,
     "slot-leak": RIGHT,
     "block-leak": RIGHT,
     "h-through-bf16": frozenset(("dtype_drift",)),
@@ -49,14 +63,21 @@ KINDS: dict[str, frozenset[str]] = {
     "nan-state": frozenset(("nonfinite",)),
     "pre-norm-mtp": RIGHT,
     "mtp-stale-hidden": RIGHT,
+    "mtp-halves-swapped": RIGHT,
+    "mtp-positions-shifted": RIGHT,
+    "mtp-kv-not-rewound": RIGHT,
     "floored-key": POSITION,
     "backward-copy": frozenset(("zero", "wrong_position")),
+    "precopy-skipped": POSITION,  # the chunk alone: shorter by all that came before
     "wrong-block-unit": OTHER,
+    "preverify-key": POSITION,
+    "chunk-grid-per-batch": OTHER,
     "published-unwritten": frozenset(("zero", "wrong_position", "wrong_owner")),
     "sealed-mutated": OTHER,
     "other-sessions-state": OTHER,
     "silent-refusal": RIGHT,
     "missing-stream-wait": POSITION,
+    "overlapping-copy": frozenset(("torn_conv",)),
     "snapshot-before-producer": POSITION | frozenset(("zero",)),
     "chunk-drops-history": frozenset(("wrong_position", "stale_h")),  # shorter than it should be; which row is open
     "verify-drops-history": frozenset(("wrong_position", "stale_h")),
@@ -64,9 +85,19 @@ KINDS: dict[str, frozenset[str]] = {
 }
 AHEAD = frozenset(
     ("commit-skipped", "zero-byte-copy", "noop-default", "live-dirty", "attention-only-rewind", "crop-conv-only",
-     "commit-lost", "conv-omitted", "offset-overflow", "pending-twice", "floored-key")
+     "commit-lost", "conv-omitted", "offset-overflow", "pending-twice", "floored-key", "pad-unmasked", "preverify-key",
+     "rollback-while-pending", "moved-before-landed", "overlapping-copy")
 )  # fmt: skip
-BEHIND = frozenset(("one-row-short", "accepted-clamped", "reads-checkpoint", "snapshot-before-producer"))
+BEHIND = frozenset(
+    (
+        "one-row-short",
+        "accepted-clamped",
+        "reads-checkpoint",
+        "snapshot-before-producer",
+        "one-token-tail",
+        "stale-plane",
+    )
+)
 
 
 def right(fault: str, verdict: Verdict | None) -> bool:
@@ -78,6 +109,6 @@ def right(fault: str, verdict: Verdict | None) -> bool:
         return bool(allowed & RIGHT)
     if verdict.kind not in allowed:
         return False
-    if verdict.tokens and verdict.kind in ("wrong_position", "stale_h", "stale_conv"):
+    if verdict.tokens and verdict.kind in ("wrong_position", "stale_h", "stale_conv", "torn_conv"):
         return not (fault in AHEAD and verdict.tokens < 0) and not (fault in BEHIND and verdict.tokens > 0)
     return True

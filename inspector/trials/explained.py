@@ -12,26 +12,25 @@ STEP_PLANES = frozenset(
         "accepted-clamped",
         "zero-draft-step",
         "index-minus-one",
+        "mixed-batch",
+        "stale-plane",
     )
 )
-HEAD = frozenset(("pre-norm-mtp", "mtp-stale-hidden"))
+QUEUED = frozenset(("missing-stream-wait", "rollback-while-pending", "moved-before-landed", "free-in-flight"))
 
 
 def explain(outcome: Outcome) -> str:
     """A sentence, "" for an outcome that needs none and for one that has no explanation (see :func:`unexplained`)."""
     fault, how = outcome.fault, outcome.how
     replay = outcome.settings.get("rollback") == "replay"
-    batched = outcome.settings.get("verify") == "batched"
     if how == "idle" and replay and fault in STEP_PLANES:
         return "not applicable: replay mode keeps no step planes to take a wrong one from"
-    if how == "idle" and replay and fault == "missing-stream-wait":
+    if how == "idle" and replay and fault in QUEUED:
         return "not applicable: replay mode commits on the default stream, nothing is queued"
+    if how == "idle" and fault == "rollback-while-pending":
+        return "not applicable: in this run no request is rolled back while a commit of its own is queued"
     if how == "error" and replay and fault == "index-minus-one":
         return "loud: replay mode has no such plane, so the engine stops with an error"
-    if fault == "decode-by-prefill" and batched and how == "missed":
-        return "rounding only, and a batched session rounds anyway: nothing is wrong by more than the measured floor"
-    if fault in HEAD and how == "late":
-        return "the head's input is told with its first draft, one token after it was fed"
     return ""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.events import Action, SetFault, SyncSecondary
 from inspector.judging.judgement import Judgement
-from inspector.judging.layer0 import LayerZero
+from inspector.judging.oracles import Oracles
 from inspector.judging.origin import origin
 from inspector.judging.states import subject
 from inspector.judging.verdicts import Judge
@@ -78,7 +78,7 @@ def run_trial(
     """Run the scenario with ``fault`` ("" is the healthy run, which goes on to its end)."""
     engine = factory()
     timeline = Timeline.live(engine, factory=factory)
-    timeline.oracle = LayerZero()
+    timeline.oracle = Oracles()
     outcome = Outcome(fault, "healthy" if not fault else "missed")
     begun = clock() if clock is not None else 0.0
     if fault:

@@ -3,8 +3,9 @@
 Each is a function of (view before, event, view after) that is looked at only at its commit points, so a check costs a
 few microseconds per event. All are on by default, each can be switched off.
 
-``golden``, ``twin`` and ``layer0-oracle`` need the model to run again, so they are not functions of a view: whoever has
-the model makes findings under these names, and people switch them and ask ``why`` about them like any other.
+``golden``, ``twin``, ``layer0-oracle`` and ``head-oracle`` need the model to run again, so they are not functions of a
+view: whoever has the model makes findings under these names, and people switch them and ask ``why`` about them like any
+other.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ ORACLES: dict[str, Invariant] = {
             "layer0-oracle",
             "h and conv of the first recurrent layer equal those computed from the committed token ids alone.",
             "A wrong token was absorbed, or a state of another position came back.",
+        ),
+        (
+            "head-oracle",
+            "The MTP head gives what its committed inputs give when they are fed to it again.",
+            "The halves of its input are swapped, or its layer reads another KV; only acceptance suffers.",
         ),
     )
 }

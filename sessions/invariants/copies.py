@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.events import Commit, Compact, Event, Landed, StateCopy, Sync, Zero
+from engine.events import Commit, Compact, Event, Landed, Release, StateCopy, Sync, Zero
 from sessions.finding import Finding
 from sessions.invariants.base import COPIES, OK, broken, invariant
 from sessions.view import LedgerView
@@ -71,6 +71,24 @@ def read_after_sync(before: LedgerView, event: Event, after: LedgerView) -> Iter
     )
     where = first.dst if first.dst.kind == "live" else first.src
     return broken("read-after-sync", event, where, f"a sync after @{first.seq}", "none", text)
+
+
+@invariant(
+    "released-at-rest",
+    at=("release",),
+    says="A slot is given back only after every queued copy into it or out of it has landed.",
+    cause="The end of a request does not wait for the secondary stream: what lands late hits the next tenant.",
+)
+def released_at_rest(before: LedgerView, event: Release, after: LedgerView) -> Iterable[Finding]:
+    for copy in before.queued:
+        place = next((place for place in (copy.dst, copy.src) if place.slot == event.slot >= 0), None)
+        if place is not None:
+            text = (
+                f"slot {event.slot} of r{event.req} is free while {copy.kind} {copy.src} to {copy.dst}, queued at "
+                f"@{copy.seq} on the {copy.stream} stream, has not landed"
+            )
+            return broken("released-at-rest", event, place, f"copy {copy.copy} landed", "on its way", text)
+    return OK
 
 
 @invariant(

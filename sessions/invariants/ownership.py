@@ -17,6 +17,7 @@ from engine.events import (
     RoundEnd,
     StateCopy,
     VerifyRow,
+    Zero,
 )
 from sessions import places
 from sessions.finding import Finding
@@ -77,6 +78,26 @@ def zeroed_on_reuse(before: LedgerView, event: Prefill | Decode | VerifyRow, aft
         return OK
     text = f"r{event.req} reads slot {event.slot}, claimed {fact.epoch} times, without a reset since the former tenant"
     return broken("zeroed-on-reuse", event, fact.place, "zeroed or restored", f"epoch {fact.epoch}, unwritten", text)
+
+
+@invariant(
+    "zeroed-alike",
+    at=("zero",),
+    says="A place that was zeroed has the same digest in every layer: that of zeros.",
+    cause="Recycled memory was scrubbed in part, or multiplied by zero, which leaves NaN where NaN were.",
+)
+def zeroed_alike(before: LedgerView, event: Zero, after: LedgerView) -> Iterable[Finding]:
+    for index, part in enumerate(("h", "conv")):
+        told = [pair[index] for pair in event.digests] if part in event.parts and event.bytes else []
+        usual = max(told, key=told.count, default="")
+        odd = next((ordinal for ordinal, digest in enumerate(told) if digest and digest != usual), -1)
+        if odd < 0 or not usual:
+            continue
+        layers = after.start.recurrent_layers
+        layer = layers[odd] if odd < len(layers) else odd
+        text = f"{part} of layer {layer} in {event.place} is {told[odd]} after it was zeroed, other layers are {usual}"
+        return broken("zeroed-alike", event, event.place, usual, told[odd], text)
+    return OK
 
 
 @invariant(

@@ -30,8 +30,8 @@ def register(registry: Registry) -> None:
             "equal bit for bit), token by token, and by its recorded inputs; then everything from scratch. When only "
             "the last differs the error is older, and the commit point where it began is judged. Kinds: bitwise, "
             "rounding, wrong position (by how many tokens), stale h, stale conv, wrong owner (whose), zero, "
-            "transposed, dtype drift, nonfinite, partial layers or heads, unknown. Noise floors are measured on the "
-            "open model."
+            "transposed, swapped parts, dtype drift, nonfinite, partial layers or heads (which, and what those are), "
+            "torn conv (some channels only), unknown. Noise floors are measured on the open model."
         ),
     )(_judge)  # fmt: skip
 

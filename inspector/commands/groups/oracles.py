@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from engine.events import Place, TensorData
 from inspector.commands.errors import CommandError, UsageError
-from inspector.commands.groups.compare import BASES, Side, StateDiff, compare, report_diff
+from inspector.commands.golden import recompute
+from inspector.commands.groups.compare import Side, StateDiff, compare, report_diff
 from inspector.commands.groups.tensors import layers_of, parts_of
 from inspector.commands.places import PlaceSpec
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
 from inspector.commands.render import table
 from inspector.describe import token_text
 from inspector.text import plural, visible
+from sessions.errors import NotAvailable
 from sessions.finding import Finding
 
 if TYPE_CHECKING:
     from inspector.commands.debugger import Instant
-    from inspector.judging.layer0 import LayerZero
+    from inspector.judging.oracles import Oracles
     from inspector.judging.states import Subject
 
 WORST_HEADS = 4
@@ -30,7 +32,7 @@ def register(registry: Registry) -> None:
         Arg("form", "choice", "steps: as the session absorbed them; single: one by one; prefill: in chunks",
             option=True, default="steps", choices=("steps", "single", "prefill")),
         aliases=("gold",), needs=("model", "request"), example="golden",
-        details="steps uses the prefill chunks of the session, so that a healthy exact session is met bit for bit.",
+        details="steps uses the prefill chunks and batches of the session, so that a healthy one is met bit for bit.",
     )(_golden)  # fmt: skip
     registry.command(
         "oracle", "stop", "the layer-0 oracle at commit points: on, off, check now, strict, every N rounds",
@@ -51,7 +53,6 @@ def register(registry: Registry) -> None:
         Arg("place", "place", "live (default), checkpoint, step 1, ring 2, prefix 0", optional=True),
         needs=("model", "request"), example="decode conv live",
     )(_decode)  # fmt: skip
-    BASES.setdefault("golden", _golden_side)
 
 
 # ---------------------------------------------------------------------------------------------------------- golden
@@ -61,7 +62,7 @@ def _golden(ctx: Context, args: Args) -> Result:
     spec: PlaceSpec = args["place"] or PlaceSpec("live")
     debugger = ctx.debugger
     place, instant = debugger.place(spec)
-    about = about_place(ctx, spec, place, instant)
+    about = about_place(ctx, place, instant)
     found = _bytes_of(ctx, about)
     expected = _golden_of(ctx, about, args["form"])
     result = compare(
@@ -93,28 +94,11 @@ def _heads(ctx: Context, result: StateDiff) -> None:
         ctx.say(*table(("name", "heads", "largest error by head"), rows))
 
 
-def about_place(ctx: Context, spec: PlaceSpec, place: Place, instant: Instant) -> Subject:
-    """What a place should hold: by its label, or what the live state should have absorbed."""
-    from dataclasses import replace
+def about_place(ctx: Context, place: Place, instant: Instant) -> Subject:
+    """What a place should hold. Raises NotAvailable when nothing says it."""
+    from inspector.judging.states import placed
 
-    from inspector.judging.states import snapshot, subject
-
-    timeline = ctx.debugger.timeline
-    if place.kind in ("ring", "prefix"):
-        return snapshot(timeline, place, instant.seq, instant.branch)
-    view = timeline.view_at(instant.seq, instant.branch)
-    owner = view.slot_owner.get(place.slot, -1)
-    about = subject(timeline, owner, instant.seq, instant.branch)
-    if place.kind == "live":
-        return about
-    fact = view.states.get(place)
-    if fact is None or fact.position is None:
-        raise CommandError(f"{place} has no position of its own here: nothing says what it should hold")
-    line = (*about.tokens, *about.future)
-    if fact.position > len(line):
-        raise CommandError(f"the {fact.position} tokens {place} should hold are not all known")
-    chunks = tuple(span for span in about.chunks if span[1] <= fact.position)
-    return replace(about, place=place, tokens=line[: fact.position], chunks=chunks, sources=(place, place))
+    return placed(ctx.debugger.timeline, place, instant.seq, instant.branch)
 
 
 def _bytes_of(ctx: Context, about: Subject) -> Side:
@@ -127,22 +111,9 @@ def _bytes_of(ctx: Context, about: Subject) -> Side:
     return Side(str(about), str(about.position), tensor)
 
 
-def _golden_of(ctx: Context, about: Subject, form: str = "steps") -> Side:
-    from engine.events import Golden
-
-    asked = {
-        "steps": Golden(tokens=about.tokens, chunks=about.chunks),
-        "single": Golden(tokens=about.tokens),
-        "prefill": Golden(tokens=about.tokens, form="prefill"),
-    }[form]
-    (data,) = ctx.debugger.timeline.compute(asked, about.seq, about.branch)
-    index = {layer: i for i, layer in enumerate(data.layers)}
-    label = f"golden ({form}, {plural(about.position, 'token')})"
-    return Side(label, str(data.tokens), lambda layer, part: (data.h if part == "h" else data.conv)[index[layer]])
-
-
-def _golden_side(ctx: Context, spec: PlaceSpec, place: Place, instant: Instant) -> Side:
-    return _golden_of(ctx, about_place(ctx, spec, place, instant))
+def _golden_of(ctx: Context, about: Subject, form: str) -> Side:
+    state = recompute(ctx.debugger.timeline, about, form)
+    return Side(f"golden ({form}, {plural(about.position, 'token')})", str(state.data.tokens), state.tensor)
 
 
 # ---------------------------------------------------------------------------------------------------------- oracle
@@ -152,7 +123,8 @@ def _oracle(ctx: Context, args: Args) -> Result:
     timeline, what = ctx.debugger.timeline, args["what"]
     if what == "check":
         return _check(ctx)
-    oracle = _the_oracle(ctx)
+    oracles = _the_oracles(ctx)
+    oracle = oracles.layer0
     if what is None:
         ctx.say(_oracle_line(ctx))
         return ctx.result()
@@ -162,32 +134,34 @@ def _oracle(ctx: Context, args: Args) -> Result:
         oracle.every = args["count"]
     elif what in ("strict", "loose", "auto"):
         oracle.strict = {"strict": True, "loose": False, "auto": None}[what]
-    oracle.on = what != "off"
+    oracle.on = oracles.head.on = what != "off"
     if oracle.on and not timeline.can_act:
         ctx.say("nothing runs here, so nothing is asked; oracle check looks at this instant")
     ctx.say(_oracle_line(ctx))
     return ctx.result(changed=("settings",))
 
 
-def _the_oracle(ctx: Context) -> LayerZero:
-    from inspector.judging.layer0 import LayerZero
+def _the_oracles(ctx: Context) -> Oracles:
+    from inspector.judging.oracles import Oracles
 
     timeline = ctx.debugger.timeline
     if 0 not in timeline.start.recurrent_layers:
         raise CommandError("layer 0 of this model is not recurrent: the layer-0 oracle does not apply; golden does")
-    if not isinstance(timeline.oracle, LayerZero):
-        timeline.oracle = LayerZero()
-    assert isinstance(timeline.oracle, LayerZero)
+    if not isinstance(timeline.oracle, Oracles):
+        timeline.oracle = Oracles()
+    assert isinstance(timeline.oracle, Oracles)
     return timeline.oracle
 
 
 def _oracle_line(ctx: Context) -> str:
-    oracle = _the_oracle(ctx)
+    oracles = _the_oracles(ctx)
+    oracle, head = oracles.layer0, oracles.head
     if not oracle.on:
         return "the layer-0 oracle is off"
     every = "every commit point" if oracle.every == 1 else f"every {oracle.every} commit points"
     bits = "any bit counts" if oracle.wants_bits(ctx.debugger.view) else "rounding passes"
-    return f"the layer-0 oracle is on: {every}, {bits}; {plural(oracle.compared, 'state')} compared so far"
+    line = f"the layer-0 oracle is on: {every}, {bits}; {plural(oracle.compared, 'state')} compared so far"
+    return f"{line}; of the MTP head {plural(head.compared, 'row')}" if head.compared else line
 
 
 def _check(ctx: Context) -> Result:
@@ -207,7 +181,7 @@ def _check(ctx: Context) -> Result:
         if view.requests[req].slot < 0:
             continue
         about = subject(timeline, req)
-        (right,) = timeline.compute(FirstLayer(tokens=about.tokens, chunks=about.chunks))
+        (right,) = timeline.compute(FirstLayer(tokens=about.tokens, chunks=about.chunks, rows=about.rows))
         h, conv = (
             debugger.tensor(TensorRef(source, 0, part))
             for source, part in zip(about.sources, ("h", "conv"), strict=True)
@@ -218,13 +192,13 @@ def _check(ctx: Context) -> Result:
         floor = floor or measure_first(timeline.compute, view.start)
         diff = difference(h, conv, right.h[0], right.conv[0], floor)
         word = "WRONG" if diff.beyond else "within rounding"
-        ctx.say(f"{about}: layer 0 is off by h {diff.h:.3g}, conv {diff.conv:.3g}: {word}")
+        ctx.say(f"{about}: layer 0: {diff}: {word}")
         if diff.beyond:
             wrong += 1
-            text = f"layer 0 of {about} is off by h {diff.h:.2g}, conv {diff.conv:.2g} after {about.position} tokens"
+            text = f"layer 0 of {about} is not what its {plural(about.position, 'token')} give: {diff}"
             finding = Finding(
                 NAME, view.seq, req, str(about.place), f"the state after {about.position} tokens",
-                f"h {diff.h:.2g}, conv {diff.conv:.2g} off", text,
+                str(diff), text,
             )  # fmt: skip
             timeline.add_finding(finding)
     return ctx.result("failed" if wrong else "ok", changed=("now",) if wrong else ())
@@ -243,9 +217,9 @@ def _decode(ctx: Context, args: Args) -> Result:
     spec: PlaceSpec = args["place"] or PlaceSpec("live")
     place, instant = debugger.place(spec)
     try:
-        about = about_place(ctx, spec, place, instant)
-    except CommandError:
-        about = replace(about_place(ctx, spec, Place("live", place.slot), instant), place=place, sources=(place, place))
+        about = about_place(ctx, place, instant)
+    except NotAvailable:
+        about = replace(about_place(ctx, Place("live", place.slot), instant), place=place, sources=(place, place))
     decoded = decode_place(debugger.timeline, about)
     view = debugger.view_of(instant)
     texts = " ".join("-" if c.token == EMPTY else token_text(view, c.token) for c in decoded.columns)

@@ -75,7 +75,7 @@ def _twin_side(ctx: Context, spec: PlaceSpec, place: Place, instant: Instant) ->
 
     if place.kind != "live":
         raise NotAvailable(f"the twin has a live state only, not {place}")
-    about = about_place(ctx, spec, place, instant)
+    about = about_place(ctx, place, instant)
     request = ctx.debugger.view_of(instant).requests[about.req]
     twin = Twin(ctx.debugger.timeline, about.req)
     twin.advance(request.outputs)
