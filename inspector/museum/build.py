@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from inspector.commands.debugger import Debugger
     from sessions.timeline import Timeline
 
-FORMAT = 2
+FORMAT = 3
 MOVES = ("run", "continue", "accept", "verify", "new", "rollback", "free")
 
 
