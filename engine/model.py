@@ -298,25 +298,35 @@ class HybridModel:
             raise ValueError(f"form is prefill, step or rows, not {form!r}")
         states = [RowState.of(h.clone(), conv.clone()) for h, conv in start or [self._empty()] * layers]
         with torch.inference_mode():
-            if form == "prefill" and tokens:
-                x = self._embeddings(tokens)
-                for number, (layer, mixer) in enumerate(self._leading(layers)):
-                    mixed = mixer.prefill(layer.normed(x), states[number])
-                    x = layer.mix_rows(x, mixed) if number < layers - 1 else x
-            elif form == "rows" and tokens:
-                x = self._embeddings([*tokens, *rejected])
-                for number, (layer, mixer) in enumerate(self._leading(layers)):
-                    mixed, states[number] = mixer.verify_upto(layer.normed(x), states[number], len(tokens))
-                    x = layer.mix_rows(x, mixed) if number < layers - 1 else x
-            elif form == "step":
-                stream = self._stream
+            if form == "step":
                 for token in tokens:
-                    stream.x.copy_(self._embed[token])
-                    for number, (layer, mixer) in enumerate(self._leading(layers)):
-                        mixed = mixer.step(layer.enter(stream), states[number], stream.part)
-                        if number < layers - 1:
-                            layer.mix_step(stream, mixed)
+                    self._lead_step(token, states)
+            elif tokens:
+                self._lead_rows([*tokens, *rejected], len(tokens) if form == "rows" else 0, states)
         return tuple((state.h, state.conv) for state in states)
+
+    def _lead_step(self, token: int, states: list[RowState]) -> None:
+        stream = self._stream
+        stream.x.copy_(self._embed[token])
+        *before, last = zip(self._leading(len(states)), states, strict=True)
+        for (layer, mixer), state in before:
+            layer.mix_step(stream, mixer.step(layer.enter(stream), state, stream.part))
+        (layer, mixer), state = last
+        mixer.absorb(layer.enter(stream), state)
+
+    def _lead_rows(self, tokens: Sequence[int], accepted: int, states: list[RowState]) -> None:
+        """As a prefill chunk, or as a verify of which the first ``accepted`` > 0 rows count."""
+        x = self._embeddings(tokens)
+        for number, (layer, mixer) in enumerate(self._leading(len(states))):
+            normed, last = layer.normed(x), number == len(states) - 1
+            if accepted and last:
+                mixer.absorb_rows(normed, states[number], accepted)
+            elif accepted:
+                mixed, states[number] = mixer.verify_upto(normed, states[number], accepted)
+                x = layer.mix_rows(x, mixed)
+            else:
+                mixed = mixer.prefill(normed, states[number])
+                x = x if last else layer.mix_rows(x, mixed)
 
     def project_vocab(self, tokens: Sequence[int] | None = None) -> Tensor:
         """What the window of layer 0 would store for each of ``tokens`` (None: every id): raw q | k | v [n, C] fp32.

@@ -79,14 +79,23 @@ class Oracle:
         done = self._known(asked)
         state = self._first.get((layers, *_within(asked, done)), ())
         advance = self._model.first_layer_states
+        steps = done
         for start, end, form, rejected in _spans(done, asked):
-            state = advance(tokens[start:end], form, state, layers, rejected)
+            if form == "step" and end < len(tokens) and not self._kept_here(end, len(tokens)):
+                continue  # absorbed together with what follows
+            if form != "step" and steps < start:
+                state = advance(tokens[steps:start], "step", state, layers)
+                steps = start
+            state, steps = advance(tokens[steps:end], form, state, layers, rejected), end
             if end > len(tokens) - NEAR:
-                # the newest few, one by one: what is asked next is a little shorter or longer
                 self._keep_first((layers, *_within(asked, end)), state)
         state = state or advance((), "step", (), layers)
         h, conv = (tuple(to_plain(parts[i]) for parts in state) for i in (0, 1))
         return (StateData(self._model.geometry.recurrent_layers[:layers], h, conv, None, len(tokens)),)
+
+    def _kept_here(self, end: int, count: int) -> bool:
+        """In replay mode all rows of a verify are asked about, and then the accepted ones: each of the last is kept."""
+        return self._rt.config.rollback == "replay" and end > count - self._rt.config.k
 
     def _keep_first(self, key: _Key, state: tuple[tuple[Tensor, Tensor], ...]) -> None:
         self._first[key] = state

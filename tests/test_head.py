@@ -145,13 +145,13 @@ def test_a_look_changes_nothing_and_needs_a_row() -> None:
         engine.compute(HeadRow(req=1))
 
 
-def test_it_looks_at_the_first_row_and_every_fourth_and_again_after_something_was_done_by_hand() -> None:
+def test_it_looks_at_the_first_row_and_every_eighth_and_again_after_something_was_done_by_hand() -> None:
     timeline = open_timeline()
     oracles = timeline.oracle
     assert isinstance(oracles, Oracles)
     req = begin(timeline, tuple(range(300, 310)))
     assert oracles.head.compared == 1
-    rounds(timeline, req, 1, 1, 1)
+    rounds(timeline, req, *[1] * 7)
     assert oracles.head.compared == 1
     rounds(timeline, req, 1)
     assert oracles.head.compared == 2

@@ -153,6 +153,11 @@ class GatedDeltaNet:
 
     def step(self, x: Tensor, state: RowState, out: Tensor, record: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """One token: x [D] to out [D], ``state`` changed in place; ``record`` takes (qkvz, gates) of the token."""
+        self.absorb(x, state, record)
+        return self._out_proj.row(self._row.gated(self._norm, self._gate), out)
+
+    def absorb(self, x: Tensor, state: RowState, record: tuple[Tensor, Tensor] | None = None) -> None:
+        """What :meth:`step` does to ``state``, without an output."""
         row = self._row
         self._in_proj.row(x, row.proj)
         row.make_gates(self._neg_a, self._dt_bias)
@@ -160,7 +165,6 @@ class GatedDeltaNet:
             record[0].copy_(row.qkvz)
             record[1].copy_(row.gates)
         row.update(self._conv, state)
-        return self._out_proj.row(row.gated(self._norm, self._gate), out)
 
     def replay(self, state: RowState, record: tuple[Tensor, Tensor]) -> None:
         """The state change of a recorded token again."""
@@ -201,6 +205,15 @@ class GatedDeltaNet:
         h, conv = (part.new_empty(x.shape[0], *part.shape) for part in (state.h, state.conv))
         mixed = self.verify(x, state, (h, conv), None)
         return mixed, state if count == x.shape[0] else RowState.of(h[count - 1].clone(), conv[count - 1].clone())
+
+    def absorb_rows(self, x: Tensor, state: RowState, count: int) -> None:
+        """What the first ``count`` rows of a :meth:`verify` of x [K, D] do to ``state``, without an output."""
+        row = self._row
+        proj = self._in_proj.rows(x)
+        for i in range(count):
+            row.proj.copy_(proj[i])
+            row.make_gates(self._neg_a, self._dt_bias)
+            row.update(self._conv, state)
 
     def prefill(self, x: Tensor, state: RowState) -> Tensor:
         """n tokens in chunks: x [n, D] to [n, D]."""

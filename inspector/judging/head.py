@@ -3,7 +3,7 @@
 Nothing that is counted shows a head whose input is put together the wrong way: every digest it is fed with is right,
 and it drafts on, only worse. So its own output is compared, bit for bit, because the same rows go through the same
 kernels. A look costs one layer for the rows of one feeding, about a tenth of a decode of the bundled model: the first
-feeding of a request is looked at and every fourth after it, and all again after a setting changed or a rollback.
+feeding of a request is looked at and every eighth after it, and all again after a setting changed or a rollback.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BY_HAND = frozenset(("fault", "option", "rollback", "ring_restore", "state_rollb
 class HeadOracle:
     """Asked by the live edge after each event; gives findings. ``every`` n looks at every n-th feeding of a request."""
 
-    def __init__(self, every: int = 4) -> None:
+    def __init__(self, every: int = 8) -> None:
         self.on, self.every = True, every
         self.compared = 0
         self._fed: dict[int, int] = {}

@@ -2,8 +2,9 @@
 
 When the first layer is recurrent its h and conv follow from the token ids alone, and one more token costs one more step
 of one layer. It is asked when a round ends, after a rollback, and when the secondary stream was waited for, about every
-request whose live state is settled then. In replay mode the rows of a verify are looked at too, before the commit: it
-runs the recorded inputs again from the checkpoint, which makes layer 0 right whatever the rows had met.
+request whose live state is settled then. In replay mode the rows of a verify are looked at before the commit: it runs
+the recorded inputs again from the checkpoint, which makes layer 0 right whatever the rows had met. What the commit then
+leaves in live only has to have the digest of the row it is after.
 
 Layer 0 forgets, within a few tokens if the model wants it to; the recurrent layers between it and the first attention
 layer follow from the ids as well and remember other things. They are asked after a prefill chunk that had a history,
@@ -19,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.events import Event, FirstLayer, TensorData, TensorRef
+from engine.events import Digests, Event, FirstLayer, TensorData, TensorRef, VerifyRow
 from inspector.analysis.moments import moments
 from inspector.analysis.noise import NoiseFloor
 from inspector.judging.floor import measure_first
@@ -65,11 +66,17 @@ class LayerZero:
         self.asked = self.compared = 0
         self._floors: dict[int, NoiseFloor] = {}
         self._right: dict[tuple[int, Place], tuple[object, ...]] = {}
+        # Replay mode: digests of layer 0 after each row of the running verify, and by request those found right.
+        self._seen: list[Digests] = []
+        self._rows: dict[int, tuple[int, tuple[Digests, ...]]] = {}
 
     def __call__(self, before: LedgerView, event: Event, after: LedgerView, engine: EnginePort) -> list[Finding]:
-        if event.kind not in POINTS or not self.on or 0 not in after.start.recurrent_layers:
+        if not self.on or 0 not in after.start.recurrent_layers:
             return []
-        if event.kind == "verify" and after.start.rollback_mode != "replay":
+        replay = after.start.rollback_mode == "replay"
+        if replay and isinstance(event, VerifyRow):
+            self._seen = [*self._seen[: event.row], event.digests[:1]]
+        if event.kind not in POINTS or (event.kind == "verify" and not replay):
             return []
         self.asked += 1
         if self.asked % self.every:
@@ -110,6 +117,8 @@ class LayerZero:
         if live.digests and self._right.get((req, about.place)) == token and (event.req != req or event.kind == "sync"):
             return []
         self._right.pop((req, about.place), None)
+        if event.kind == "round_end" and self._run_again(request, live.digests[:1]):
+            return []
         layers = _layers(view, about)
         asked = FirstLayer(tokens=about.tokens, chunks=about.chunks, rows=about.rows, layers=layers)
         (right,) = engine.compute(asked)
@@ -124,8 +133,17 @@ class LayerZero:
             return []  # rounding here is rounding from here on
         if len(self._right) >= REMEMBERED:
             self._right.clear()
+            self._rows.clear()
         self._right[req, about.place] = token
+        if event.kind == "verify":
+            self._rows[req] = request.round.base, tuple(self._seen)
         return []
+
+    def _run_again(self, request: RequestFact, now: Digests) -> bool:
+        """Replay mode: live has the bits that a row of this round had, in a verify that was found right."""
+        base, rows = self._rows.pop(request.req, (-1, ()))
+        accepted = request.round.accepted
+        return bool(now) and base == request.round.base and 0 < accepted <= len(rows) and rows[accepted - 1] == now
 
 
 def difference(
