@@ -12,7 +12,7 @@ Four ways to absorb tokens:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from engine.layers.linear import projection
 from engine.layers.mtp import MtpHead
 from engine.layers.norms import rms_norm, zero_centred
 from engine.layers.rotary import Rotary
+from engine.leading import LeadingLayers
 from engine.state.geometry import StateGeometry
 from engine.weights import LinearWeights, ModelWeights
 
@@ -72,6 +73,7 @@ class HybridModel:
                 self._ordinals.append(attention)
                 attention += 1
             self._layers.append(DecoderLayer(config, layer, mixer))
+        self.leading = LeadingLayers(config, self._layers, self._embed, self._stream)
         self.has_mtp = weights.mtp is not None
         self.kv_layers = attention + int(self.has_mtp)
         self._mtp: MtpHead | None = None
@@ -268,91 +270,7 @@ class HybridModel:
                 return self._mtp.step(self._embed[next_tokens[0]], hidden[0], kv, start, swapped)[None]
             return self._mtp.rows(self._embeddings(next_tokens), hidden, kv, start, swapped)
 
-    @property
-    def leading_layers(self) -> int:
-        """How many recurrent layers come before the first attention layer: their states follow from token ids alone."""
-        recurrent = (isinstance(layer.mixer, GatedDeltaNet) for layer in self._layers)
-        return next((n for n, one in enumerate(recurrent) if not one), len(self._layers))
-
-    def first_layer_states(
-        self,
-        tokens: Sequence[int],
-        form: str = "prefill",
-        start: Sequence[tuple[Tensor, Tensor]] = (),
-        layers: int = 1,
-        rejected: Sequence[int] = (),
-    ) -> tuple[tuple[Tensor, Tensor], ...]:
-        """(h, conv) of the first ``layers`` layers after ``tokens`` from nothing (or from ``start``, which is left
-        alone), by ``form`` "prefill", "step", or "rows": as a batched verify, of which ``rejected`` were rejected.
-
-        Raises:
-            ValueError: one of these layers is not recurrent, or another form.
-        """
-        if not 1 <= layers <= self.leading_layers:
-            raise ValueError(
-                f"the first {layers} layers are not all recurrent"
-                if layers > 1
-                else "layer 0 of this model is not recurrent"
-            )
-        if form not in ("prefill", "step", "rows"):
-            raise ValueError(f"form is prefill, step or rows, not {form!r}")
-        states = [RowState.of(h.clone(), conv.clone()) for h, conv in start or [self._empty()] * layers]
-        with torch.inference_mode():
-            if form == "step":
-                for token in tokens:
-                    self._lead_step(token, states)
-            elif tokens:
-                self._lead_rows([*tokens, *rejected], len(tokens) if form == "rows" else 0, states)
-        return tuple((state.h, state.conv) for state in states)
-
-    def _lead_step(self, token: int, states: list[RowState]) -> None:
-        stream = self._stream
-        stream.x.copy_(self._embed[token])
-        *before, last = zip(self._leading(len(states)), states, strict=True)
-        for (layer, mixer), state in before:
-            layer.mix_step(stream, mixer.step(layer.enter(stream), state, stream.part))
-        (layer, mixer), state = last
-        mixer.absorb(layer.enter(stream), state)
-
-    def _lead_rows(self, tokens: Sequence[int], accepted: int, states: list[RowState]) -> None:
-        """As a prefill chunk, or as a verify of which the first ``accepted`` > 0 rows count."""
-        x = self._embeddings(tokens)
-        for number, (layer, mixer) in enumerate(self._leading(len(states))):
-            normed, last = layer.normed(x), number == len(states) - 1
-            if accepted and last:
-                mixer.absorb_rows(normed, states[number], accepted)
-            elif accepted:
-                mixed, states[number] = mixer.verify_upto(normed, states[number], accepted)
-                x = layer.mix_rows(x, mixed)
-            else:
-                mixed = mixer.prefill(normed, states[number])
-                x = x if last else layer.mix_rows(x, mixed)
-
-    def project_vocab(self, tokens: Sequence[int] | None = None) -> Tensor:
-        """What the window of layer 0 would store for each of ``tokens`` (None: every id): raw q | k | v [n, C] fp32.
-
-        Raises:
-            ValueError: layer 0 is not recurrent.
-        """
-        ((layer, mixer),) = self._leading(1)
-        ids = range(self.vocab) if tokens is None else tokens
-        with torch.inference_mode():
-            parts = [
-                mixer.raw_inputs(layer.normed(self._embeddings(ids[i : i + 1024]))) for i in range(0, len(ids), 1024)
-            ]
-            return torch.cat(parts) if parts else torch.empty(0, self.config.channels)
-
     # ------------------------------------------------------------------------------------------------ inside
-
-    def _leading(self, count: int) -> Iterator[tuple[DecoderLayer, GatedDeltaNet]]:
-        for layer in self._layers[:count]:
-            if not isinstance(layer.mixer, GatedDeltaNet):
-                raise ValueError("layer 0 of this model is not recurrent")
-            yield layer, layer.mixer
-
-    def _empty(self) -> tuple[Tensor, Tensor]:
-        h_shape, conv_shape = self.geometry.h_shape, self.geometry.conv_shape
-        return torch.zeros(h_shape, device=self.device), torch.zeros(conv_shape, device=self.device)
 
     def _new_stream(self) -> Stream:
         empty = torch.empty(self.config.hidden, dtype=self.dtype, device=self.device)

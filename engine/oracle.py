@@ -71,14 +71,14 @@ class Oracle:
     def first_layer(self, asked: FirstLayer) -> tuple[StateData, ...]:
         """Layer 0, or the first ``asked.layers``. Raises EngineRefusal when they are not all recurrent."""
         tokens, layers = tuple(self._checked(asked.tokens)), asked.layers
-        leading = self._model.leading_layers
+        leading = self._model.leading.count
         if not leading:
             raise EngineRefusal("layer 0 of this model is not recurrent: the layer-0 oracle does not apply")
         if not 1 <= layers <= leading:
             raise EngineRefusal(f"{leading} recurrent layers come before the first attention layer, not {layers}")
         done = self._known(asked)
         state = self._first.get((layers, *_within(asked, done)), ())
-        advance = self._model.first_layer_states
+        advance = self._model.leading.states
         steps = done
         for start, end, form, rejected in _spans(done, asked):
             if form == "step" and end < len(tokens) and not self._kept_here(end, len(tokens)):
@@ -121,7 +121,7 @@ class Oracle:
         """Raw conv inputs of layer 0 for token ids: ``conv[0]`` is [n, channels] fp32."""
         if 0 not in self._model.geometry.recurrent_layers:
             raise EngineRefusal("layer 0 of this model is not recurrent: its window cannot be decoded from token ids")
-        table = self._model.project_vocab(self._checked(asked.tokens))
+        table = self._model.leading.columns(self._checked(asked.tokens))
         return (StateData((0,), (), (to_plain(table),), None, len(asked.tokens)),)
 
     def rerun(self, asked: Rerun) -> tuple[StateData, ...]:

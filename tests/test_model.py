@@ -150,10 +150,10 @@ def test_batched_verify_differs_from_steps_by_rounding_only(loaded: LoadedModel)
 def test_the_window_holds_raw_projections_newest_last_and_zeros_before_a_short_prompt(loaded: LoadedModel) -> None:
     bed, ids = make_bed(loaded), tokens(2)
     bed.model.prefill(ids, bed.pool, 0, bed.table(16), 0)
-    window, raw = bed.pool.conv(0)[0], bed.model.project_vocab(ids)
+    window, raw = bed.pool.conv(0)[0], bed.model.leading.columns(ids)
     assert torch.equal(window[:, :2], torch.zeros_like(window[:, :2]))
     torch.testing.assert_close(window[:, 2:].t(), raw, rtol=1e-2, atol=1e-5)
-    assert bed.model.project_vocab().shape == (VOCAB, bed.model.config.channels)
+    assert bed.model.leading.columns().shape == (VOCAB, bed.model.config.channels)
 
 
 def test_layer_zero_follows_from_the_tokens_alone(loaded: LoadedModel) -> None:
@@ -163,22 +163,22 @@ def test_layer_zero_follows_from_the_tokens_alone(loaded: LoadedModel) -> None:
     bed.zero()
     for position, token in enumerate(ids):
         bed.model.step(token, bed.pool, 0, table, position)
-    ((h, conv),) = bed.model.first_layer_states(ids, form="step")
+    ((h, conv),) = bed.model.leading.states(ids, form="step")
     assert torch.equal(h, bed.pool.h(0)[0]) and torch.equal(conv, bed.pool.conv(0)[0])
     bed.model.prefill(ids, bed.pool, 1, bed.table(128), 0)
-    ((h, conv),) = bed.model.first_layer_states(ids)
+    ((h, conv),) = bed.model.leading.states(ids)
     assert torch.equal(h, bed.pool.h(0)[1]) and torch.equal(conv, bed.pool.conv(0)[1])
-    ((h, _),) = bed.model.first_layer_states([])
+    ((h, _),) = bed.model.leading.states([])
     assert not h.any()
 
 
 def test_no_first_layer_oracle_when_layer_zero_is_attention() -> None:
     loaded = load_tiny("qwen3_5", layer_types=("full_attention", "linear_attention"))
     model = make_bed(loaded).model
+    with pytest.raises(ValueError, match="0 recurrent layers come before"):
+        model.leading.states([1, 2])
     with pytest.raises(ValueError, match="layer 0"):
-        model.first_layer_states([1, 2])
-    with pytest.raises(ValueError, match="layer 0"):
-        model.project_vocab([1])
+        model.leading.columns([1])
 
 
 def test_mtp_rows_can_be_rewound_and_fed_again(loaded: LoadedModel) -> None:

@@ -75,10 +75,10 @@ def measure(raw: Path, seeds: int, healthy: int) -> None:
                         put(line | _trial(factory, mode, spec, seed))
         if seeds < 2:
             _healthy(put, done, models, healthy)
-        for dtype in ("float32", "bfloat16"):
-            line = {"type": "cost", "mode": ("exact", dtype, "snapshot"), "seed": 0}
+        for mode in MODES:
+            line = {"type": "cost", "mode": mode, "seed": 0}
             if key(line) not in done:
-                put(line | cost(_factory(models, ("exact", dtype, "snapshot"))))
+                put(line | cost(_factory(models, mode)))
 
 
 def _healthy(put: Put, done: set[Any], models: dict[str, Any], healthy: int) -> None:
@@ -124,7 +124,7 @@ def _trial(factory: Any, mode: tuple[str, str, str], spec: FaultSpec, seed: int)
 
 def cost(factory: Any, blocks: int = 40, rounds: int = 10) -> dict[str, Any]:
     """CPU time of the same rounds four ways, in turns in one run, medians over blocks relative to the engine alone:
-    engine, recorded facts, with invariants, with invariants and the layer-0 oracle."""
+    engine, recorded facts, with invariants, with invariants and the oracles."""
     names = ("engine", "facts", "invariants", "oracle")
     ways = [_way(factory, name) for name in names]
     for way in ways:
@@ -179,9 +179,9 @@ def write(lines: list[dict[str, Any]]) -> Iterator[str]:
         "<!-- Made by tools/measure_detection.py; run it again, do not edit. -->",
         "",
         f"Every fault of the gallery (`metrale-inspect faults` lists them) in 8 modes, up to {seeds} seeds each, on",
-        "the bundled model with default detectors: all invariants, and the layer-0 oracle at every commit point. The",
-        "scenario is that of `metrale-inspect faults --all`. *At once*: before the request writes another token in a",
-        "later round.",
+        "the bundled model with default detectors: all invariants, the layer-0 oracle at every commit point, and the",
+        "oracle of the MTP head. The scenario is that of `metrale-inspect faults --all`. *At once*: before the request",
+        "writes another token in a later round.",
         "",
         "| | |",
         "|---|---|",
@@ -303,7 +303,7 @@ def _cost(lines: list[dict[str, Any]]) -> Iterator[str]:
         "",
         "CPU time of the same rounds in one process, in turns: medians relative to the engine alone, digests included.",
         "",
-        "| | engine alone | + recorded facts | + invariants | + layer-0 oracle | invariants and oracle |",
+        "| | engine alone | + recorded facts | + invariants | + oracles | invariants and oracles |",
         "|---|--:|--:|--:|--:|--:|",
     )
     for line in lines:
