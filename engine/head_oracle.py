@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def head_row(rt: Runtime, asked: HeadRow) -> tuple[StateData, ...]:
-    """See :class:`HeadRow`. Raises EngineRefusal when the head was not fed since the request was loaded or rewound."""
+    """See :class:`HeadRow`. Raises EngineRefusal when the head was not fed since the request was loaded or rewound, or
+    was left behind by a round that was abandoned."""
     request = rt.find(asked.req)
     seq, draft = request.seq, request.draft
     if draft.hidden is None or draft.inputs is None:
@@ -29,6 +30,8 @@ def head_row(rt: Runtime, asked: HeadRow) -> tuple[StateData, ...]:
     count = draft.inputs.shape[0]
     start = seq.cursor - count
     following = seq.tokens[start + 1 : seq.cursor + 1]
+    if draft.position != seq.cursor - 1 or start < 0 or len(following) != count:
+        raise EngineRefusal(f"the newest row of the head of r{asked.req} is of position {draft.position}, not the last")
     right = rt.model.mtp_hidden(draft.inputs, following, _Beside(seq.table), start)[-1]
     layer = rt.model.config.layers
     return (StateData((layer, layer), (to_plain(right), to_plain(draft.hidden)), (), None, seq.cursor),)

@@ -105,7 +105,7 @@ def _request(request: ActiveRequest) -> dict[str, Any]:
 def _rebuild(rt: Runtime, plain: dict[str, Any]) -> ActiveRequest:
     held = plain["seq"]["table"]
     seq = SequenceState.load(plain["seq"], KvTable(rt.kv, held["blocks"], held["cursor"]), rt.seams)
-    seq.attach(rt.memory.pool.adopt(seq.slot))
+    seq.attach(rt.memory.pool.adopt(seq.slot, seq.epoch))
     request = ActiveRequest(seq, Sampling(**plain["sampling"]), **{name: plain[name] for name in _PLAIN})
     draft = dict(zip(_DRAFT, plain["draft"], strict=False))
     draft.setdefault("written", draft["fed"])  # older images do not have these two

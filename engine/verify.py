@@ -65,7 +65,7 @@ def _batched(
         parts = "" if replay else ("h+conv" if row < k - 1 else "conv")
         place = Place("live", seq.slot) if row == k - 1 else Place("step", seq.slot, row)
         digests = rt.digests(place) if row == k - 1 or parts else ()
-        yield _row(rt, request, row, token, choose(rows.logits[row], row), parts, digests)
+        yield _row(rt, request, row, token, choose(rows.logits[row], row), parts, digests, k)
 
 
 def _row(
@@ -76,6 +76,7 @@ def _row(
     chosen: Pick,
     parts: str,
     digests: tuple[tuple[str, str], ...],
+    batch: int = 0,
 ) -> VerifyRow:
     return rt.event(
         VerifyRow,
@@ -87,6 +88,7 @@ def _row(
         margin=chosen.margin,
         step_parts=parts,
         position=request.seq.cursor,
+        batch=batch,
         digests=digests,
     )
 

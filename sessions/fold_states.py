@@ -88,7 +88,9 @@ def verify_row(books: Books, event: VerifyRow) -> None:
         _step(books, event, live)
     request = books.request(event.req)
     if event.req >= 0:
-        round_ = evolve(request.round, rows=request.round.rows + 1, phase="verify")
+        old = request.round
+        k, batched = (event.batch, True) if event.batch else (old.k, old.batched)
+        round_ = evolve(old, rows=old.rows + 1, k=k, batched=batched, phase="verify")
         books.put_request(evolve(request, round=round_))
 
 

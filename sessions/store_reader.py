@@ -28,8 +28,10 @@ class StoreReader(StoreFile):
         """All branches, parents before children, each with the last event written."""
         found: list[Branch] = []
         depth = [0]
+        closed = self.meta("closed"), self.meta("ends")
         written = self.written()
-        self._whole(written)
+        if closed == ("1", self.meta("ends")):  # nobody wrote in between
+            self._whole(written)
         last = {branch: seq for branch, (seq, _) in written.items()}
         for number, parent, at, reason, total in self.rows(
             "iiitb", "SELECT id, parent, at, reason, sum FROM branch ORDER BY id"
@@ -49,7 +51,7 @@ class StoreReader(StoreFile):
     def _whole(self, written: Mapping[int, tuple[int, bytes]]) -> None:
         """A file that was closed must end where it was closed."""
         ends = self.meta("ends")
-        if ends is None or self.meta("closed") != "1":
+        if ends is None:  # closed by a program that did not write it down
             return
         found = {branch: [seq, digest.hex()] for branch, (seq, digest) in written.items()}
         for branch, (seq, digest) in self._record(ends, _ends, "meta ends").items():
@@ -242,7 +244,14 @@ def _answers(plain: Any) -> tuple[Answer, ...]:
 
 
 def _ends(plain: Any) -> dict[int, tuple[int, str]]:
-    return {int(branch): (int(seq), str(digest)) for branch, (seq, digest) in plain.items()}
+    if type(plain) is not dict:
+        raise ValueError("ends of another form")
+    ends = {}
+    for branch, end in plain.items():
+        if not (branch.isascii() and branch.isdecimal()) or type(end) is not list or [*map(type, end)] != [int, str]:
+            raise ValueError("ends of another form")
+        ends[int(branch)] = (end[0], end[1])
+    return ends
 
 
 def _finding(plain: dict[str, Any]) -> Finding:

@@ -19,6 +19,7 @@ from engine.errors import UserError
 from engine.safetensors_header import read_header
 from inspector.cli import COMMANDS
 from inspector.opening import sniff
+from sessions.canonical import check_sum
 from sessions.store import Store
 
 ROOT = Path(__file__).parent.parent
@@ -490,6 +491,19 @@ def test_a_recording_damaged_inside_is_3_for_every_command(cli: Cli, tmp_path: P
         assert status == 3 and "event 20 of branch 0" in err, (args, err)
     assert cli("diff", file, file)[0] == 3, "equal chains of a damaged file say nothing"
     assert not list(tmp_path.glob("out*")), "nothing half-written is left"
+
+
+@pytest.mark.parametrize(
+    "ends",
+    ["[]", "5", "null", '{"0":[1e400,"aa"]}', '{"0":[165.7,"aa"]}', '{" 0 ":[1,"aa"]}', '{"0":1}', "{", '{"9":[1,""]}'],
+)
+def test_ends_of_another_form_are_damage(cli: Cli, tmp_path: Path, ends: str) -> None:
+    file = fake_session(tmp_path / "a.mtl")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE meta SET value = ?, sum = ? WHERE key = 'ends'", (ends, check_sum("ends", ends)))
+    for command in (("check", file), ("diff", file, file), ("dump", file), ("pack", file, tmp_path / "out.mtl")):
+        status, _, err = cli(*command)
+        assert status == 3 and "damaged content" in err and err.count("\n") == 1, (command, err)
 
 
 @pytest.mark.parametrize("where", ["seq > 60", "branch = 1", "1"])

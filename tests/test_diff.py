@@ -188,6 +188,38 @@ def test_squares_that_leave_float32_are_still_summed(scale: float) -> None:
     assert moments(a, b).error == pytest.approx(diff.error, rel=1e-6)
 
 
+@pytest.mark.parametrize("factor", [1e9, 1e5, 300.0, 1.0, 1e-5, -1e-9])
+def test_the_cosine_holds_whatever_the_norms_are(factor: float) -> None:
+    rng = np.random.default_rng(15)
+    b = rng.standard_normal((3, 40, 50)).astype(np.float32)
+    along = (b * factor + factor * 1e-4 * rng.standard_normal(b.shape)).astype(np.float32)
+    across = (factor * rng.standard_normal(b.shape)).astype(np.float32)
+    for a in (along, across):
+        assert diff_tensors(a, b).cosine == pytest.approx(naive(a, b)["cosine"], abs=1e-5)
+
+
+def test_equal_tensors_with_nan_and_infinity_count_them() -> None:
+    a = np.zeros((2, 64), np.float32)
+    a[0, 1], a[1, 3], a[1, 4] = np.nan, np.inf, -np.inf
+    diff = diff_tensors(a, a.copy())
+    assert diff.equal and not diff.zero_a and not diff.zero_b
+    assert (diff.nan_a, diff.nan_b, diff.inf_a, diff.inf_b, diff.mismatched) == (1, 1, 2, 2, 0)
+    assert (diff.max_abs, diff.mean_abs, diff.within) == (0.0, 0.0, 1.0)
+    b = np.full((2, 64), 2.0, np.float32)
+    b[0, 0] = np.nan
+    assert diff_tensors(b, b.copy()).norm_a == pytest.approx(2.0 * np.sqrt(127), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_difference_that_leaves_the_dtype_is_the_largest_there_is() -> None:
+    h = np.full((1, 8, 8), 1.0, np.float32)
+    h[0, 2, 2] = 3e38
+    diff = diff_tensors(h, -h)
+    assert diff.max_abs == pytest.approx(6e38)
+    assert np.isfinite([diff.mean_abs, diff.error, *diff.percentiles]).all()
+    assert diff.mismatched == diff.inf_a == 0
+
+
 def test_a_tiny_difference_of_large_values_is_not_lost() -> None:
     b = np.full((1, 8, 8), 1e-12, np.float32)
     a = b.copy()

@@ -99,7 +99,7 @@ def test_an_image_carries_what_is_told_next() -> None:
 def test_an_older_recording_that_tells_nothing_of_the_head_is_met_again() -> None:
     old, now = RoundEnd(seq=9, req=1), RoundEnd(seq=9, req=1, head_rows=4, fed_position=3, fed="a", hidden="a")
     for comparison in (Comparison(), Comparison(digests=False), Comparison(tolerance=1e-3)):
-        assert comparison.equal(old, now)
+        assert comparison.equal(old, now) and comparison.equal(now, old)
         assert not comparison.equal(RoundEnd(seq=9, req=1, head_rows=5), now)
     assert not Comparison().equal(RoundEnd(seq=9, req=1, head_rows=4, fed_position=3, fed="b"), now)
 
@@ -143,6 +143,26 @@ def test_a_look_changes_nothing_and_needs_a_row() -> None:
     engine.load(image)
     with pytest.raises(EngineRefusal, match="no newest row"):
         engine.compute(HeadRow(req=1))
+
+
+@pytest.mark.parametrize("kind", ["decode", "verify_row", "accept", "emit"])
+def test_a_round_that_was_abandoned_does_not_switch_it_off(kind: str) -> None:
+    timeline = open_timeline()
+    oracles = timeline.oracle
+    assert isinstance(oracles, Oracles)
+    oracles.head.every = 1
+    first, second = begin(timeline), begin(timeline, tuple(range(500, 520)))
+    rounds(timeline, first, None)
+    drafts = () if kind == "decode" else None
+    timeline.perform(RunRound(req=first, drafts=drafts), pause_at=lambda event: event.kind == kind)
+    timeline.abandon()
+    rounds(timeline, first, None)
+    compared = oracles.head.compared
+    timeline.perform(SetFault(name="mtp-halves-swapped"))
+    before = len(timeline.findings())
+    rounds(timeline, second, None, None)
+    assert oracles.head.compared > compared
+    assert NAME in {finding.name for finding in timeline.findings()[before:]}
 
 
 def test_it_looks_at_the_first_row_and_every_eighth_and_again_after_something_was_done_by_hand() -> None:

@@ -8,7 +8,7 @@ from engine_helpers import live, loaded, make_engine, of, run, start, until_outp
 from engine import events as ev
 from engine.engine import Engine
 from engine.events import Event, Place, RunRound, SetFault
-from engine.state.errors import SlotsExhausted
+from engine.state.errors import SlotsExhausted, StateError
 from inspector.trials.explained import applies, explain, unexplained
 from inspector.trials.trial import Outcome, engines, run_trial
 from sessions.invariants import check_all
@@ -172,6 +172,29 @@ def test_a_slot_freed_twice_goes_to_two_requests(saved: bool) -> None:
         events += run(engine, ev.NewRequest(prompt=(5, 6, 7)))
     assert [claim.slot for claim in of(ev.Claim, events)] == [0, 1, 1, 1]
     assert "one-owner" in names(events)
+
+
+def test_two_requests_on_one_slot_keep_their_epochs_in_an_image() -> None:
+    engine, _ = two("double-free", slots=4)
+    run(engine, ev.FreeRequest(req=2))
+    for _ in range(2):
+        run(engine, ev.NewRequest(prompt=(5, 6, 7), ignore_eos=True))
+    other = make_engine(slots=4)
+    other.load(engine.save())
+    owners = [[(request.seq.slot, request.seq.epoch) for request in e.rt.requests.values()] for e in (engine, other)]
+    assert owners[0] == owners[1] and len({epoch for slot, epoch in owners[0] if slot == 1}) == 2
+    for action in (RunRound(req=3), RunRound(req=4), ev.FreeRequest(req=3)):
+        assert run(engine, action) == run(other, action)
+
+
+def test_a_release_of_a_slot_that_nobody_owns_any_more_is_an_error_in_words() -> None:
+    engine, _ = two("double-free")
+    run(engine, SetFault(name="moved-before-landed"))
+    run(engine, ev.FreeRequest(req=1))
+    run(engine, ev.NewRequest(prompt=(5, 6, 7)))
+    run(engine, ev.FreeRequest(req=3))
+    with pytest.raises(StateError, match="released twice"):
+        run(engine, ev.FreeRequest(req=2))
 
 
 def test_a_survivor_moved_onto_a_slot_that_is_still_on_the_list_shares_it() -> None:

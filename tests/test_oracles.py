@@ -32,6 +32,7 @@ from inspector.judging.layer0 import NAME, LayerZero
 from inspector.judging.oracles import Oracles
 from inspector.judging.states import bitwise, equal, placed, read, states_of, subject
 from inspector.judging.twin import Twin
+from inspector.judging.verdicts import Judge
 from inspector.judging.windows import decode_place
 from sessions.errors import NotAvailable
 from sessions.timeline import Timeline
@@ -212,6 +213,49 @@ def test_rows_and_planes_in_the_middle_of_a_batched_round_are_met_too() -> None:
             (golden,) = timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks, rows=about.rows))
             assert equal(read(timeline, about.sources, event.seq, timeline.branch), states_of(golden))
     assert met >= 9
+
+
+@pytest.mark.parametrize("verify", ["exact", "batched"])
+def test_a_verify_that_got_no_drafts_is_a_decode_at_every_event(verify: str) -> None:
+    timeline = open_timeline(verify=verify)
+    timeline.perform(NewRequest(prompt=PROMPT[:12], max_tokens=5, ignore_eos=True))
+    timeline.perform(RunRound(req=1))
+    for drafts in ((), (5, 6), (), ()):
+        timeline.perform(RunRound(req=1, drafts=drafts, accept=1 if drafts else None))
+    assert timeline.findings() == []
+    assert timeline.view.requests[1].status == "finished"
+    judge, asked = Judge(timeline), 0
+    for event in timeline.events(1, timeline.now):
+        request = timeline.view_at(event.seq).requests.get(1)
+        if (
+            event.kind in ("decode", "emit", "verify_row", "verify", "sync")
+            and request is not None
+            and request.slot >= 0
+        ):
+            assert judge.request(1, event.seq).verdict.kind == "bitwise", event
+            asked += 1
+    assert asked > 12
+
+
+def test_planes_of_earlier_rounds_are_what_they_were_when_they_were_written() -> None:
+    for verify in ("exact", "batched"):
+        timeline = open_timeline(verify=verify)
+        req = begin(timeline)
+        rounds(timeline, req, 2, drafts=(5, 6, 7))
+        rounds(timeline, req, 1, drafts=(8,))
+        rounds(timeline, req, None, drafts=())
+        for place in (Place("step", 0, 0), Place("step", 0, 1), Place("step", 0, 2), Place("checkpoint", 0)):
+            fact = timeline.view.states[place]
+            if fact.h_writer != fact.conv_writer:
+                with pytest.raises(NotAvailable, match="of two moments|no position of its own"):
+                    placed(timeline, place, timeline.now, timeline.branch)
+                continue
+            about = placed(timeline, place, timeline.now, timeline.branch)
+            (golden,) = timeline.compute(Golden(tokens=about.tokens, chunks=about.chunks, rows=about.rows))
+            assert equal(read(timeline, (place, place), timeline.now, timeline.branch), states_of(golden)), (
+                verify,
+                place,
+            )
 
 
 def test_where_equal_shapes_promise_no_equal_bits_rounding_passes() -> None:

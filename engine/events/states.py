@@ -87,7 +87,8 @@ class Decode(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyRow(Event):
-    """Verify row ``row`` was absorbed into live. ``step_parts`` of the new state were also written to step ``row``."""
+    """Verify row ``row`` was absorbed into live. ``step_parts`` of the new state were also written to step ``row``.
+    ``batch`` rows were absorbed at once, this one among them: live holds them all already (0: one by one)."""
 
     kind: ClassVar[str] = "verify_row"
     slot: int = -1
@@ -97,6 +98,7 @@ class VerifyRow(Event):
     margin: float = 0.0
     step_parts: str = ""
     position: int = 0
+    batch: int = 0
     digests: Digests = ()
 
 

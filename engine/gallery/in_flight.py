@@ -30,7 +30,7 @@ def _moved(rt: Runtime) -> Mapping[str, Change]:
         if at == "compact":
             return skip or _coming(rt, rt.requests[req].seq.slot)
         if at == "finish":  # the end of another request is the last wait before the move
-            own, last = rt.requests[req].seq.slot, max(rt.memory.pool.owned)
+            own, last = rt.requests[req].seq.slot, max(rt.memory.pool.owned, default=-1)
             return skip or (last != own and _coming(rt, last) and not _coming(rt, own))
         return skip
 

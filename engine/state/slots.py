@@ -101,11 +101,12 @@ class SlotTable:
         """Claim ``slot``. Raises StateError when it is not free."""
         return SlotClaim(self, slot, self.occupy(slot))
 
-    def adopt(self, slot: int) -> SlotClaim:
-        """A claim on a slot that is owned already (after :meth:`load_owners` or :meth:`SlotClaim.take`)."""
+    def adopt(self, slot: int, epoch: int = 0) -> SlotClaim:
+        """A claim on a slot that is owned already (after :meth:`load_owners` or :meth:`SlotClaim.take`), with the
+        ``epoch`` it was made in: that of the slot, unless the slot was given to two."""
         if slot not in self._owned:
             raise StateError(f"slot {slot} is not claimed")
-        return SlotClaim(self, slot, self._epochs[slot])
+        return SlotClaim(self, slot, epoch or self._epochs[slot])
 
     def occupy(self, slot: int) -> int:
         """Mark a free slot as owned and return its new epoch."""

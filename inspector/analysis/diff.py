@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inspector.analysis.arrays import Flat, Tensor, coordinate, same_bits, same_shape
+from inspector.analysis.arrays import BLOCK, Flat, Tensor, coordinate, same_bits, same_shape, spans
 from inspector.analysis.diff_pass import LARGE, SAMPLES, Sums, fold
-from inspector.analysis.moments import cosine, head_count, ratio
+from inspector.analysis.moments import head_count, ratio
 from inspector.analysis.tolerance import LOOSE, Passing, Tolerance, default_tolerance
 
 __all__ = ["LARGE", "PERCENTS", "SAMPLES", "Diff", "HeadDiff", "Worst", "diff_tensors"]
 
 PERCENTS = (1.0, 5.0, 50.0, 95.0, 99.0)
+# Squared norms further apart than this: 2 ab = aa + bb - dd would cancel, ab is summed by itself.
+APART = 256.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def _result(sums: Sums, left: Flat, right: Flat, passing: Passing, equal: bool, 
         percentile_count=left.size if equal else int(sample.size),
         rel=dd / (aa + bb) if aa + bb else 0.0,
         error=ratio(dd, bb),
-        cosine=cosine(aa, bb, dd),
+        cosine=_cosine(left, right, aa, bb, dd),
         norm_a=float(np.sqrt(aa)),
         norm_b=float(np.sqrt(bb)),
         within=1.0 - outside / left.size if left.size else 1.0,
@@ -156,3 +158,21 @@ def _result(sums: Sums, left: Flat, right: Flat, passing: Passing, equal: bool, 
         if broken_down
         else (),
     )
+
+
+def _cosine(left: Flat, right: Flat, aa: float, bb: float, dd: float) -> float:
+    """Cosine of the angle between both, over pairs of finite values; NaN when one of them vanishes."""
+    norms = float(np.sqrt(aa) * np.sqrt(bb))
+    if norms == 0.0:
+        return float("nan")
+    if dd == 0.0:
+        return 1.0
+    if max(aa, bb) <= APART * min(aa, bb):
+        ab = (aa + bb - dd) / 2.0
+    else:
+        ab, room = 0.0, np.empty((2, BLOCK))
+        for lo, hi in spans(left.size):
+            x, y = (side.decoded(lo, hi, row).astype(np.float64) for side, row in zip((left, right), room, strict=True))
+            fine = np.isfinite(x) & np.isfinite(y)
+            ab += float(np.dot(np.where(fine, x, 0.0), np.where(fine, y, 0.0)))
+    return min(1.0, max(-1.0, ab / norms))

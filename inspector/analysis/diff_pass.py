@@ -84,7 +84,8 @@ class _Walk:
         """A block of two equal tensors."""
         x = self.left.decoded(block.lo, block.hi, self.room.a)
         products(x, x, block, self.rows[AA, row:end])
-        sums.pairs += x.size
+        finite = bool(np.isfinite(np.add.reduce(self.rows[AA, row:end]))) or bool(np.isfinite(x).all())
+        sums.pairs += x.size if finite else int(np.count_nonzero(_finite_pairs(sums, x, x)))
         self._zeros(sums, x, x)
 
     def differences(self, sums: Sums, block: Block, row: int, end: int) -> None:
@@ -105,7 +106,9 @@ class _Walk:
             sums.samples.append(d[sample].copy())
         else:
             fine = _finite_pairs(sums, x, y)
+            # a difference of two finite values that leaves the dtype counts as its largest value
             d[~fine], y = 0.0, np.where(fine, y, 0.0)
+            np.minimum(d, np.finfo(d.dtype).max, out=d)
             tops = self._magnitudes(d, block, row, end)
             highest = float(np.maximum.reduce(tops))
             sums.pairs += int(np.count_nonzero(fine))

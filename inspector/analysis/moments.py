@@ -101,11 +101,6 @@ class Moments:
         return float(self.dd.sum()) / both if both else 0.0
 
     @property
-    def cosine(self) -> float:
-        """Cosine of the angle between a and b; NaN when one of them vanishes."""
-        return cosine(float(self.aa.sum()), float(self.bb.sum()), float(self.dd.sum()))
-
-    @property
     def norm_ratio(self) -> float:
         """Norm of a over norm of b."""
         return ratio(float(self.aa.sum()), float(self.bb.sum()))
@@ -121,14 +116,6 @@ def ratio(squares: float, base: float) -> float:
     if squares == 0.0:
         return 0.0
     return float(np.sqrt(squares) / np.sqrt(base)) if base > 0.0 else float("inf")
-
-
-def cosine(aa: float, bb: float, dd: float) -> float:
-    """From the three sums: 2 ab = aa + bb - dd."""
-    norms = float(np.sqrt(aa) * np.sqrt(bb))
-    if dd == 0.0 and norms > 0.0:
-        return 1.0
-    return min(1.0, max(-1.0, (aa + bb - dd) / (2.0 * norms))) if norms > 0.0 else float("nan")
 
 
 def head_count(shape: tuple[int, ...], heads: int | None) -> int:

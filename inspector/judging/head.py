@@ -25,10 +25,11 @@ BY_HAND = frozenset(("fault", "option", "rollback", "ring_restore", "state_rollb
 
 
 class HeadOracle:
-    """Asked by the live edge after each event; gives findings. ``every`` n looks at every n-th feeding of a request."""
+    """Asked by the live edge after each event; gives findings. ``every`` n looks at every n-th feeding of a request.
+    ``refused`` is why the engine did not compute the last time it did not."""
 
     def __init__(self, every: int = 8) -> None:
-        self.on, self.every = True, every
+        self.on, self.every, self.refused = True, every, ""
         self.compared = 0
         self._fed: dict[int, int] = {}
 
@@ -43,8 +44,9 @@ class HeadOracle:
             return []
         try:
             (data,) = engine.compute(HeadRow(req=event.req))
-        except ValueError:  # this engine does not run its head again
-            self.on = False
+        except ValueError as error:  # this engine cannot, or not here: the next feeding is looked at
+            self.refused = str(error)
+            self._fed[event.req] = count
             return []
         self.compared += 1
         return _compare(event, data)

@@ -59,10 +59,10 @@ class LayerZero:
     """Asked by the live edge after each event; gives findings. ``every`` n looks at every n-th commit point only.
 
     ``strict``: a difference within the noise floor is a finding too; None (the default) means where the same bits can
-    be expected, see :func:`bitwise`."""
+    be expected, see :func:`bitwise`. ``refused`` is why the engine did not compute the last time it did not."""
 
     def __init__(self, every: int = 1, strict: bool | None = None) -> None:
-        self.on, self.every, self.strict = True, every, strict
+        self.on, self.every, self.strict, self.refused = True, every, strict, ""
         self.asked = self.compared = 0
         self._floors: dict[int, NoiseFloor] = {}
         self._right: dict[tuple[int, Place], tuple[object, ...]] = {}
@@ -86,8 +86,8 @@ class LayerZero:
             for req, request in after.requests.items():
                 if request.slot >= 0 and request.status == "running" and (event.kind != "verify" or req == event.req):
                     findings += self._check(event, after, req, request, engine)
-        except ValueError:  # this engine does not recompute; golden and judge say so in words
-            self.on = False
+        except ValueError as error:  # this engine cannot, or not this
+            self.refused = str(error)
         return findings
 
     def applies(self, view: LedgerView) -> bool:

@@ -74,9 +74,9 @@ def right_position(request: RequestFact) -> int:
     state = request.round
     if not state.open or request.last_rollback > state.first:
         return request.expected
-    if state.mode == "verify" and state.base >= 0:
-        return state.base + (state.accepted or state.rows)
-    return request.cursor
+    if state.mode == "verify" and state.base >= 0 and (state.accepted or state.rows):
+        return state.base + (state.accepted or (state.k if state.batched else state.rows))
+    return request.cursor  # a prefill, a decode, or a verify that got no drafts and became one
 
 
 def subject(timeline: Timeline, req: int, seq: int | None = None, branch: int | None = None) -> Subject:
@@ -200,17 +200,22 @@ def placed(timeline: Timeline, place: Place, seq: int, branch: int) -> Subject:
     owner = view.slot_owner.get(place.slot, -1)
     if owner < 0:
         raise NotAvailable(f"{place} belongs to no request at event {seq}, so its golden state is not known")
-    about = subject(timeline, owner, seq, branch)
     if place.kind == "live":
-        return about
+        return subject(timeline, owner, seq, branch)
     fact = view.states.get(place)
     if fact is None or fact.position is None:
         raise NotAvailable(f"{place} has no position of its own here: nothing says what it should hold")
-    line, position = (*about.tokens, *about.future), fact.position
-    if position > len(line):
+    if fact.h_writer and fact.conv_writer and fact.h_writer != fact.conv_writer:
+        raise NotAvailable(f"h and conv of {place} are of two moments, @{fact.h_writer} and @{fact.conv_writer}")
+    # what it held when it was written: later rounds have other drafts, and a rollback other tokens
+    writer = max(fact.h_writer, fact.conv_writer)
+    told = timeline.view_at(writer, branch)
+    request = told.requests[fact.h_owner if fact.h_owner in told.requests else owner]
+    line, position = line_of(told, lambda at: timeline.view_at(at, branch), request), fact.position
+    if position > len(line) or any(token < 0 for token in line[:position]):
         raise NotAvailable(f"the {position} tokens {place} should hold are not all known")
-    chunks, rows = absorbed(view.requests[owner], line, position)
-    return replace(about, place=place, tokens=line[:position], chunks=chunks, rows=rows, sources=(place, place))
+    chunks, rows = absorbed(request, line, position)
+    return Subject(branch, seq, request.req, place, line[:position], chunks, (place, place), line[position:], rows)
 
 
 def read(timeline: Timeline, sources: tuple[Place, Place], seq: int, branch: int) -> dict[int, LayerState]:

@@ -161,7 +161,10 @@ def _oracle_line(ctx: Context) -> str:
     every = "every commit point" if oracle.every == 1 else f"every {oracle.every} commit points"
     bits = "any bit counts" if oracle.wants_bits(ctx.debugger.view) else "rounding passes"
     line = f"the layer-0 oracle is on: {every}, {bits}; {plural(oracle.compared, 'state')} compared so far"
-    return f"{line}; of the MTP head {plural(head.compared, 'row')}" if head.compared else line
+    line += f"; of the MTP head {plural(head.compared, 'row')}" if head.compared else ""
+    refused = [f"; {what} not looked at: {one.refused}" for what, one in (("layer 0", oracle), ("the head", head))
+               if one.refused]  # fmt: skip
+    return line + "".join(refused)
 
 
 def _check(ctx: Context) -> Result:
@@ -210,7 +213,7 @@ def _check(ctx: Context) -> Result:
 def _decode(ctx: Context, args: Args) -> Result:
     from dataclasses import replace
 
-    from inspector.analysis.conv_decoder import EMPTY
+    from inspector.analysis.conv_decoder import EMPTY, MATCH
     from inspector.judging.windows import decode_place
 
     debugger = ctx.debugger
@@ -222,15 +225,22 @@ def _decode(ctx: Context, args: Args) -> Result:
         about = replace(about_place(ctx, Place("live", place.slot), instant), place=place, sources=(place, place))
     decoded = decode_place(debugger.timeline, about)
     view = debugger.view_of(instant)
-    texts = " ".join("-" if c.token == EMPTY else token_text(view, c.token) for c in decoded.columns)
-    ctx.say(f"{place} believes the last tokens were {texts}")
-    ctx.say(f"  {visible(decoded.reading.text(str(place)))}")
+    read = visible(decoded.reading.text(str(place)))
+    if decoded.reading.unmatched:
+        ctx.say(read)
+    else:
+        texts = " ".join("-" if c.token == EMPTY else token_text(view, c.token) for c in decoded.columns)
+        ctx.say(f"{place} believes the last tokens were {texts}", f"  {read}")
     rows = [
         (f"t-{len(decoded.columns) - 1 - i}" if i + 1 < len(decoded.columns) else "t",
-         "-" if c.token == EMPTY else c.token, "empty" if c.token == EMPTY else token_text(view, c.token),
+         "-" if c.token == EMPTY else c.token,
+         "empty" if c.token == EMPTY else token_text(view, c.token) if c.matches else "no match; the nearest",
          f"{c.distance:.1e}", "exact" if c.ratio == float("inf") else f"{c.ratio:.0f}x", c.runner_up)
         for i, c in enumerate(decoded.columns)
     ]  # fmt: skip
     ctx.say(*table(("column", "id", "text", "distance", "runner-up", "its id"), rows, ("id", "its id")))
-    ctx.say(f"  searched {plural(decoded.searched, 'id')}" + ("" if decoded.reading.certain else "; not certain"))
+    doubt = "" if decoded.reading.certain else "; not certain: some column has another id nearly as near"
+    if decoded.reading.unmatched:
+        doubt = f"; a match is a distance of at most {MATCH:g}"
+    ctx.say(f"  searched {plural(decoded.searched, 'id')}{doubt}")
     return ctx.result("ok" if decoded.reading.right else "failed", data=decoded)
