@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from inspector.analysis.verdict import Verdict
+    from inspector.analysis.judge_files import Judged
+    from inspector.analysis.profile import PartError
 
 FAILED, USAGE, UNREADABLE = 1, 2, 3
 
@@ -68,12 +69,12 @@ def judge(
             )
         )
     try:
-        verdict = judge_files(a, b, sides[0], sides[1], arithmetic)
+        judged = judge_files(a, b, sides[0], sides[1], arithmetic)
     except UserError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(UNREADABLE) from None
-    typer.echo(_json(verdict) if json else "\n".join(lines(verdict)))
-    if not verdict.benign:
+    typer.echo(_json(judged) if json else "\n".join(lines(judged)))
+    if not judged.verdict.benign:
         raise typer.Exit(FAILED)
 
 
@@ -84,30 +85,33 @@ def _shape(text: str, option: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _json(verdict: Verdict) -> str:
+def _json(judged: Judged) -> str:
     import json
 
     from inspector.analysis.judge_files import report
 
-    data: dict[str, Any] = report(verdict)
+    data: dict[str, Any] = report(judged)
     return json.dumps(data, indent=2, allow_nan=False)
 
 
-def lines(verdict: Verdict) -> list[str]:
-    """The verdict for people: kind, evidence, remarks, and one line per layer."""
+def lines(judged: Judged) -> list[str]:
+    """The verdict for people: what was compared, kind, evidence, remarks, and one line per layer."""
+    from inspector.text import visible
+
+    verdict = judged.verdict
     head = verdict.kind.replace("_", " ") + (f": {verdict.detail}" if verdict.detail else "")
-    out = [head, f"  {verdict.evidence}", f"  confidence {verdict.confidence:.2f}"]
+    out = [f"{judged.text()}:", head, f"  {verdict.evidence}", f"  confidence {verdict.confidence:.2f}"]
     out += [f"  note: {flag}" for flag in verdict.flags]
     out.append("  layer       h error    conv error")
-    out += [
-        f"  {line.layer:5d}  {_cell(line.h.error, line.h.equal)}  {_cell(line.conv.error, line.conv.equal)}"
-        for line in verdict.profile
-    ]
-    return out
+    out += [f"  {line.layer:5d}  {_cell(line.h)}  {_cell(line.conv)}" for line in verdict.profile]
+    # names of places come from the file
+    return [visible(line) for line in out]
 
 
-def _cell(error: float, equal: bool) -> str:
-    return f"{'=' if equal else f'{error:.2e}':>12}"
+def _cell(part: PartError) -> str:
+    """The error; "=" for the same bits, "-" for a part that one side lacks."""
+    text = "-" if not part.compared else "=" if part.equal else f"{part.error:.2e}"
+    return f"{text:>12}"
 
 
 def register(app: typer.Typer) -> None:

@@ -9,9 +9,12 @@ import pytest
 from gdn_toy import Toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judging_helpers import broken, debug
 
-from inspector.analysis.arrays import TensorError, tensor_data
-from inspector.analysis.conv_decoder import EMPTY, Column, decode_window, read_window
+from inspector.analysis.arrays import TensorError, tensor_data, through
+from inspector.analysis.conv_decoder import EMPTY, MATCH, NONE, Column, decode_window, read_window
+from inspector.judging.states import subject
+from inspector.judging.windows import decode_place
 
 TOY = Toy(0, 3)
 TABLE = TOY.table()
@@ -102,6 +105,62 @@ def test_nan_is_refused() -> None:
         decode_window(bad, fine, [1, 2, 3, 4])
     with pytest.raises(TensorError, match="table of projections holds NaN"):
         decode_window(fine, bad, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("share", [1, 2, 4, 16])
+def test_columns_mixed_from_two_tokens_match_none(share: int) -> None:
+    """Whatever part of the channels comes from the next column, the nearest id is not claimed."""
+    tokens = [3, 1, 4, 15, 9, 2, 6]
+    torn = window(tokens).copy()
+    few = TOY.channels // share if share > 1 else TOY.channels // 2
+    torn[-few:, :-1] = torn[-few:, 1:].copy()
+    columns = decode_window(torn, TABLE, IDS)
+    assert [column.matches for column in columns] == [False, False, False, True]
+    assert not any(column.clear for column in columns[:3])
+    reading = read_window(columns, tokens, len(tokens))
+    assert (reading.ids, reading.tokens, reading.rest) == ((NONE, NONE, NONE, 6), None, 0)
+    assert not reading.right and not reading.certain and reading.unmatched == 3
+    assert reading.text("live:0") == (
+        "3 of 4 columns of live:0 match no token searched (torn, or none of the vocabulary): it holds [? ? ? 6]; "
+        "the other is as committed"
+    )
+
+
+@pytest.mark.parametrize(("dtype", "fits"), [("bfloat16", True), ("float16", True)])
+def test_rounding_of_a_window_still_matches(dtype: str, fits: bool) -> None:
+    columns = decode_window(through(window([3, 1, 4, 15]), dtype), TABLE, IDS)
+    assert all(column.clear for column in columns) is fits
+    assert max(column.distance for column in columns) < MATCH / 10
+
+
+def test_a_few_columns_that_match_still_say_where_they_are() -> None:
+    known = list(range(10, 18))
+    far = Column(5, 0.8, 1.1, 6)
+    behind = read_window((Column(14, 0.0, 9.0, EMPTY), Column(15, 0.0, 9.0, EMPTY), far, far), known, 10, ())
+    assert (behind.tokens, behind.rest, behind.ids) == (None, 0, (14, 15, NONE, NONE))
+    late = read_window((far, *shown(14, 15, 16)), known, 8)
+    assert late.rest == -1 and late.text().endswith("it holds [? 14 15 16]; the others are 1 token behind")
+    nowhere = read_window((far, *shown(70, 71, 72)), known, 8)
+    assert nowhere.rest is None and nowhere.text().endswith("the others are explained by no position of this request")
+    none = read_window((far,) * 4, known, 8)
+    assert none.text("ring:0.1") == (
+        "4 of 4 columns of ring:0.1 match no token searched (torn, or none of the vocabulary)"
+    )
+    assert none.rest is None and not none.right
+
+
+def test_a_torn_window_is_no_claim_about_tokens_in_a_session() -> None:
+    timeline, req = broken("overlapping-copy")
+    run = debug(timeline)
+    lines = run("decode conv", "failed")
+    assert lines[0].startswith("3 of 4 columns of live:0 match no token searched (torn, or none of the vocabulary)")
+    assert not any("last committed" in line or "believes" in line for line in lines)
+    assert sum("no match; the nearest" in line for line in lines) == 3
+    assert lines[-1].endswith("a match is a distance of at most 0.1")
+    found = next(finding for finding in timeline.findings() if finding.name == "layer0-oracle")
+    assert "its window says: 3 of 4 columns of live match no token searched" in found.text
+    reading = decode_place(timeline, subject(timeline, req)).reading
+    assert (reading.tokens, reading.rest, reading.right) == (None, 0, False)
 
 
 def shown(*tokens: int) -> tuple[Column, ...]:

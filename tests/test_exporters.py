@@ -114,7 +114,23 @@ def test_the_states_of_an_instant_are_written_with_their_facts(timeline: Timelin
         "epoch": 1,
         "h": fact.h_position,
         "conv": fact.conv_position,
+        "dirty": fact.dirty,
+        "queued": [],
     }
+
+
+def test_a_queued_copy_and_a_dirty_state_are_told(timeline: Timeline, tmp_path: Path) -> None:
+    seqs = range(150, timeline.last)
+    queued = next(seq for seq in seqs if any(copy.dst == make.LIVE0 for copy in timeline.view_at(seq).queued))
+    dirty = next(seq for seq in seqs if timeline.view_at(seq).states[make.LIVE0].dirty)
+    for seq in (queued, dirty):
+        safetensors_file.write(timeline, tmp_path / "a.safetensors", seq)
+        with safe_open(tmp_path / "a.safetensors", "np") as file:
+            told = json.loads(file.metadata()["places"])["live:0"]
+        view = timeline.view_at(seq)
+        assert told["dirty"] is view.states[make.LIVE0].dirty
+        copies = [{"src": str(copy.src), "parts": copy.parts} for copy in view.queued if copy.dst == make.LIVE0]
+        assert told["queued"] == copies and (copies or seq != queued)
 
 
 class Narrow(FakeEngine):

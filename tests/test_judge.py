@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from judging_helpers import PROMPT, begin, broken, debug, open_timeline, rounds
 
-from engine.events import FreeRequest, NewRequest, Place, RunRound, SetFault, SyncSecondary
+from engine.events import FreeRequest, NewRequest, Place, Rerun, RunRound, SetFault, SyncSecondary
+from inspector.analysis.arrays import as_floats
 from inspector.judging.origin import origin
 from inspector.judging.states import subject
 from inspector.judging.verdicts import Judge
@@ -38,7 +39,7 @@ def test_how_far_a_state_is_off(name: str, kind: str, tokens: int) -> None:
         ("h-through-fp16", "dtype_drift", "float16"),
         ("h-transposed", "transposed", ""),
         ("nan-state", "nonfinite", ""),
-        ("layer-left-behind", "partial_layers", "layers 6"),
+        ("layer-left-behind", "partial_layers", "layer 6"),
         ("half-restore", "partial_layers", "layers 4-6"),
     ],
 )
@@ -208,6 +209,35 @@ def test_flipped_picks_come_with_their_margin() -> None:
     timeline, req = broken("verify-drops-history", (None,))
     found = Judge(timeline).request(req)
     assert found.flips and all(flip.margin > 0 for flip in found.flips)
+
+
+@pytest.mark.parametrize("settings", [{}, {"verify": "batched", "dtype": "bfloat16"}])
+def test_drawn_picks_are_drawn_again_before_they_are_said_to_differ(settings: dict[str, str]) -> None:
+    timeline = open_timeline(**settings)
+    timeline.perform(NewRequest(prompt=PROMPT, max_tokens=200, ignore_eos=True, temperature=2.0, seed=3))
+    req = max(timeline.view.requests)
+    while not timeline.view.requests[req].outputs:
+        timeline.perform(RunRound(req=req))
+    surprising = 0
+    for _ in range(3):
+        rounds(timeline, req, None)
+        found = Judge(timeline).request(req)
+        assert found.flips == ()
+        how = found.made
+        assert how is not None and how.place is not None
+        asked = Rerun(req=req, place=how.place, position=how.base, tokens=how.fed, form=how.form)
+        rows = timeline.compute(asked, how.before)
+        surprising += sum(
+            int(as_floats(row.logits).argmax()) != pick for row, pick in zip(rows, how.picks, strict=True)
+        )
+    assert surprising
+
+
+def test_which_picks_differ_from_which_is_said() -> None:
+    timeline, _ = broken("verify-drops-history", (None,))
+    line = next(text for text in debug(timeline)("judge", "failed") if "picks of the round" in text)
+    assert "picks differ (those the engine told against those that its own states give when computed again)" in line
+    assert "suspicious, far more than rounding does" in line or "unclear, more than rounding" in line
 
 
 def test_judge_as_a_command_tells_the_evidence() -> None:

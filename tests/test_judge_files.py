@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from inspector.analysis.arrays import float32_to_bf16, through
 from inspector.analysis.judge_files import Side, judge_files, open_states, report
 from inspector.analysis.layout import parse_layout
 from inspector.analysis.tensorfile import TensorFile
+from inspector.analysis.verdict import Verdict
 
 DEPTH = 4
 TOY = Toy(0, DEPTH)
@@ -28,6 +30,11 @@ PAST = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 NOW = TOY.run(PAST)
 LATER = TOY.run([9, 7], NOW)
 OTHER = TOY.run([20, 30, 40, 50, 33, 22, 11])
+
+
+def verdict_of(a: Path, b: Path, *sides: Side, **options: Any) -> Verdict:
+    return judge_files(a, b, *sides, **options).verdict
+
 
 Tensors = dict[str, tuple[str, np.ndarray]]
 
@@ -57,15 +64,15 @@ def ours(state: State, place: str = "live:0", h_dtype: str = "F32") -> Tensors:
 def test_equal_files_are_bitwise(tmp_path: Path) -> None:
     a = write(tmp_path / "a.safetensors", ours(NOW), {"note": "x"})
     b = write(tmp_path / "b.safetensors", dict(reversed(ours(NOW).items())))
-    assert judge_files(a, b).kind == "bitwise"
+    assert verdict_of(a, b).kind == "bitwise"
 
 
 def test_places_that_are_not_compared_are_candidates(tmp_path: Path) -> None:
     a = write(tmp_path / "a.safetensors", ours(NOW, "live:2"))
     b = write(tmp_path / "b.safetensors", ours(LATER, "live:2") | ours(NOW, "checkpoint:2") | ours(OTHER, "ring:2.1"))
-    verdict = judge_files(a, b)
+    verdict = verdict_of(a, b)
     assert (verdict.kind, verdict.match) == ("wrong_position", "checkpoint:2 of b.safetensors")
-    chosen = judge_files(a, b, right=Side(place="checkpoint:2"))
+    chosen = verdict_of(a, b, right=Side(place="checkpoint:2"))
     assert chosen.kind == "bitwise"
 
 
@@ -75,10 +82,11 @@ def test_a_mixture_of_two_places_is_told_by_heads_channels_and_owner(tmp_path: P
     found.h[:, 2:], found.conv[:, channels] = OTHER.h[:, 2:], OTHER.conv[:, channels]
     a = write(tmp_path / "a.safetensors", *exported({"live:0": (found, 1, 12)}))
     b = write(tmp_path / "b.safetensors", *exported({"live:0": (NOW, 1, 12), "live:1": (OTHER, 2, 7)}))
-    verdict = judge_files(a, b, right=Side(place="live:0"))
+    judged = judge_files(a, b, right=Side(place="live:0"))
+    verdict = judged.verdict
     assert (verdict.kind, verdict.heads, verdict.channels) == ("partial_heads", (2, 3), tuple(channels))
     assert (verdict.inner, verdict.owner, verdict.match) == ("wrong_owner", "r2", "live:1 of b.safetensors")
-    assert "those of these heads" in verdict.evidence and report(verdict)["heads"] == (2, 3)
+    assert "those of these heads" in verdict.evidence and report(judged)["heads"] == (2, 3)
 
 
 def test_torn_conv_in_another_engines_layout(tmp_path: Path) -> None:
@@ -87,7 +95,7 @@ def test_torn_conv_in_another_engines_layout(tmp_path: Path) -> None:
     a = vllm_dump(tmp_path / "vllm.safetensors", torn, slot=1)
     b = write(tmp_path / "b.safetensors", ours(NOW))
     patterns = {"h_pattern": r"layers\.(\d+)\..*ssm_state", "conv_pattern": r"layers\.(\d+)\..*conv_state"}
-    verdict = judge_files(a, b, Side(layout=parse_layout("vllm"), slot=1, columns=3, **patterns))
+    verdict = verdict_of(a, b, Side(layout=parse_layout("vllm"), slot=1, columns=3, **patterns))
     assert (verdict.kind, verdict.tokens, verdict.channels) == ("torn_conv", 1, tuple(range(64, 128)))
     assert "64 of 128 conv channels (64-127) differ by 1 column" in verdict.evidence
 
@@ -99,7 +107,7 @@ def test_swapped_parts_in_any_order(tmp_path: Path, order: str) -> None:
         swapped.h[i] = np.resize(NOW.conv[i], NOW.h[i].shape)
     a = write(tmp_path / "a.safetensors", ours(swapped))
     b = write(tmp_path / "b.safetensors", ours(NOW))
-    verdict = judge_files(a, b, Side(layout=parse_layout(order)))
+    verdict = verdict_of(a, b, Side(layout=parse_layout(order)))
     assert (verdict.kind, verdict.parts) == ("swapped_parts", "h"), verdict.evidence
     assert verdict.evidence.startswith("h of layers 0-3 consists of values of the expected conv")
 
@@ -117,7 +125,7 @@ def test_whole_differences_of_two_files_are_neither_mixtures_nor_swaps(tmp_path:
     }
     b = write(tmp_path / "b.safetensors", ours(NOW))
     for kind, state in cases.items():
-        verdict = judge_files(write(tmp_path / "a.safetensors", ours(state)), b)
+        verdict = verdict_of(write(tmp_path / "a.safetensors", ours(state)), b)
         assert (verdict.kind, verdict.heads, verdict.channels) == (kind, (), ()), verdict.evidence
 
 
@@ -137,8 +145,100 @@ def test_exports_of_this_tool_say_whose_states_they_hold(tmp_path: Path) -> None
     b = write(tmp_path / "b.safetensors", *exported(places))
     for found, kind, tokens, owner in ((NOW, "wrong_position", -2, ""), (OTHER, "wrong_owner", None, "r2")):
         a = write(tmp_path / "a.safetensors", *exported({"live:0": (found, 1, 14)}))
-        verdict = judge_files(a, b, right=Side(place="live:0"))
+        verdict = verdict_of(a, b, right=Side(place="live:0"))
         assert (verdict.kind, verdict.tokens, verdict.owner, verdict.confidence) == (kind, tokens, owner, 1.0)
+
+
+def stepped(live: State) -> tuple[Tensors, dict[str, str]]:
+    """An export as the product writes it: the last row of a verify keeps conv only, and that of live."""
+    places = {"live:0": (live, 1, 12), "ring:0.1": (TOY.run(PAST[:10]), 1, 10), "step:0.3": (NOW, 1, 12)}
+    named, metadata = exported(places)
+    facts = json.loads(metadata["places"])
+    facts["step:0.3"]["h"] = None
+    named = {name: value for name, value in named.items() if not (name.startswith("step") and name.endswith("/h"))}
+    return named, {**metadata, "places": json.dumps(facts), "event": "152"}
+
+
+BEFORE = TOY.run(PAST[:10])
+ALL = tuple(range(DEPTH))
+STALE = [
+    ((2,), slice(None), OTHER, "partial_layers", "stale h, layer 2", (), 0.8),
+    (ALL, slice(2, None), OTHER, "partial_heads", "stale h, heads 2-3", (2, 3), 0.8),
+    ((2,), slice(2, None), OTHER, "partial_heads", "stale h, heads 2-3", (2, 3), 0.8),
+    (ALL, slice(None), BEFORE, "stale_h", "2 tokens behind, equals ring:0.1 of a.safetensors", (), 1.0),
+]
+
+
+@pytest.mark.parametrize(("layers", "heads", "source", "kind", "detail", "few", "confidence"), STALE)
+def test_a_place_without_h_matches_no_stale_h(
+    tmp_path: Path,
+    layers: tuple[int, ...],
+    heads: slice,
+    source: State,
+    kind: str,
+    detail: str,
+    few: tuple[int, ...],
+    confidence: float,
+) -> None:
+    live = NOW.copy()
+    for layer in layers:
+        live.h[layer, heads] = source.h[layer, heads]
+    a, b = write(tmp_path / "a.safetensors", *stepped(live)), write(tmp_path / "b.safetensors", *stepped(NOW))
+    verdict = verdict_of(a, b)
+    assert (verdict.kind, verdict.detail, verdict.heads) == (kind, detail, few), verdict.evidence
+    assert verdict.confidence == confidence and "step:0.3" not in verdict.match + verdict.evidence
+
+
+def test_conv_of_a_place_without_h_is_still_recognised_with_its_position(tmp_path: Path) -> None:
+    live = State(LATER.h, NOW.conv)
+    a = write(tmp_path / "a.safetensors", *stepped(live))
+    b = write(tmp_path / "b.safetensors", *exported({"live:0": (LATER, 1, 14)}))
+    verdict = verdict_of(a, b)
+    assert (verdict.kind, verdict.match, verdict.tokens) == ("stale_conv", "step:0.3 of a.safetensors", -2)
+
+
+def test_which_places_were_compared_is_said_with_what_the_file_tells_of_them(tmp_path: Path) -> None:
+    named, metadata = stepped(NOW)
+    facts = json.loads(metadata["places"])
+    facts["live:0"] |= {"conv": 13, "dirty": True, "queued": [{"src": "step:0.1", "parts": "h+conv"}]}
+    a = write(tmp_path / "a.safetensors", named, {**metadata, "places": json.dumps(facts)})
+    b = write(tmp_path / "b.safetensors", *exported({"live:0": (NOW, 1, 12)}))
+    plain = write(tmp_path / "c.safetensors", ours(NOW, ""))
+    assert judge_files(a, b).text() == (
+        "live:0 (h at 12, conv at 13, r1, event 152, dirty: it has absorbed drafts, a copy of h+conv from step:0.1 "
+        "into it was queued) of a.safetensors (1 of 3 places) against live:0 (position 12, r1) of b.safetensors"
+    )
+    told = report(judge_files(a, b))
+    assert told["compared"] == judge_files(a, b).text()
+    assert (told["found"]["place"], told["found"]["conv"], told["found"]["dirty"]) == ("live:0", 13, True)
+    assert told["expected"] == {
+        "file": "b.safetensors", "place": "live:0", "owner": 1, "h": 12, "conv": 12, "event": None, "dirty": False,
+        "queued": (),
+    }  # fmt: skip
+    assert judge_files(plain, b).text().startswith("the states of c.safetensors against live:0 ")
+    picked = judge_files(a, b, Side(place="step:0.3"))
+    assert picked.text().startswith("step:0.3 (position 12, r1, event 152) of a.safetensors (1 of 3 places)")
+
+
+@pytest.mark.parametrize("queued", [7, {"src": 1}, [7], [{"src": 1, "parts": []}], [{"src": "x"}], "step:0.1"])
+def test_metadata_of_another_form_tells_nothing(tmp_path: Path, queued: object) -> None:
+    facts = {"live:0": {"owner": "r1", "h": [1], "conv": True, "dirty": 1, "queued": queued}}
+    a = write(tmp_path / "a.safetensors", ours(NOW), {"places": json.dumps(facts), "event": "[]"})
+    assert judge_files(a, a).text() == "live:0 of a.safetensors against live:0 of a.safetensors"
+
+
+def test_a_part_that_one_file_lacks_is_shown_as_such(tmp_path: Path) -> None:
+    named = {name: value for name, value in ours(NOW).items() if name != "live:0.L02.h"}
+    a, b = write(tmp_path / "a.safetensors", named), write(tmp_path / "b.safetensors", ours(NOW))
+    judged = judge_files(a, b)
+    assert judged.verdict.evidence == "h of layers 0-1, 3 and conv of layers 0-3 are bit-equal"
+    assert judged.verdict.flags == ("h of layer 2 was not compared: not both sides have it",)
+    assert [line["h"] for line in report(judged)["profile"]] == [0.0, 0.0, None, 0.0]
+    assert cli_judge.lines(judged)[-2].split() == ["2", "-", "="]
+    h_only = write(tmp_path / "h.safetensors", {n: v for n, v in ours(NOW).items() if n.endswith("h")})
+    conv_only = write(tmp_path / "conv.safetensors", {n: v for n, v in ours(NOW).items() if n.endswith("conv")})
+    with pytest.raises(UserError, match="no part in common"):
+        judge_files(h_only, conv_only)
 
 
 def test_bfloat16_words_of_an_export_are_decoded(tmp_path: Path) -> None:
@@ -148,11 +248,11 @@ def test_bfloat16_words_of_an_export_are_decoded(tmp_path: Path) -> None:
         named[name] = ("U16", float32_to_bf16(array))
     a = write(tmp_path / "a.safetensors", named, {**metadata, "bfloat16": json.dumps(sorted(words))})
     b = write(tmp_path / "b.safetensors", *exported({"live:0": (NOW, 1, 12)}))
-    verdict = judge_files(a, b)
+    verdict = verdict_of(a, b)
     assert (verdict.kind, verdict.dtype) == ("dtype_drift", "bfloat16")
     plain = write(tmp_path / "c.safetensors", named, metadata)
     with pytest.raises(UserError, match="dtype U16"):
-        judge_files(plain, b)
+        verdict_of(plain, b)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +268,7 @@ def test_bfloat16_words_of_an_export_are_decoded(tmp_path: Path) -> None:
 def test_metadata_that_makes_no_sense_is_not_used(tmp_path: Path, metadata: dict[str, str]) -> None:
     named, _ = exported({"live:0": (LATER, 1, 14), "checkpoint:0": (NOW, 1, 12)})
     a = write(tmp_path / "a.safetensors", exported({"live:0": (NOW, 1, 12)})[0])
-    verdict = judge_files(a, write(tmp_path / "b.safetensors", named, metadata))
+    verdict = verdict_of(a, write(tmp_path / "b.safetensors", named, metadata))
     assert (verdict.kind, verdict.match, verdict.tokens) == ("wrong_position", "checkpoint:0 of b.safetensors", None)
 
 
@@ -177,24 +277,24 @@ def test_the_layout_in_the_metadata_is_followed_unless_another_is_given(tmp_path
     told = {"layout": "h[head,value,key] conv[channel,time]"}
     a = write(tmp_path / "a.safetensors", ours(turned), told)
     b = write(tmp_path / "b.safetensors", ours(NOW))
-    assert judge_files(a, b).kind == "bitwise"
-    assert judge_files(a, b, Side(layout=parse_layout("ours"))).kind == "transposed"
+    assert verdict_of(a, b).kind == "bitwise"
+    assert verdict_of(a, b, Side(layout=parse_layout("ours"))).kind == "transposed"
     odd = write(tmp_path / "odd.safetensors", ours(NOW), {"layout": "blocks"})
     with pytest.raises(UserError, match=r"metadata: unknown layout 'blocks'.*--layout"):
-        judge_files(odd, b)
+        verdict_of(odd, b)
 
 
 def test_names_without_a_place(tmp_path: Path) -> None:
     a = write(tmp_path / "a.safetensors", ours(LATER, ""))
     b = write(tmp_path / "b.safetensors", ours(NOW, "live"))
-    verdict = judge_files(a, b)
+    verdict = verdict_of(a, b)
     assert (verdict.kind, verdict.tokens) == ("wrong_position", 2)
 
 
 def test_bfloat16_tensors_are_decoded(tmp_path: Path) -> None:
     a = write(tmp_path / "a.safetensors", ours(NOW, h_dtype="BF16"))
     b = write(tmp_path / "b.safetensors", ours(NOW))
-    verdict = judge_files(a, b)
+    verdict = verdict_of(a, b)
     assert (verdict.kind, verdict.dtype, verdict.confidence) == ("dtype_drift", "bfloat16", 1.0)
     states, _ = open_states(a)
     h = states[0].h
@@ -231,11 +331,11 @@ def test_a_dump_of_another_engine_in_its_own_layout(tmp_path: Path) -> None:
         slot=1,
     )
     # Read whole, the spare column counts as the newest input and nothing fits.
-    assert judge_files(a, b, side).kind == "stale_conv"
-    assert judge_files(a, b, replace(side, columns=3)).kind == "bitwise"
-    ahead = judge_files(a, b, replace(side, columns=2, offset=1))
+    assert verdict_of(a, b, side).kind == "stale_conv"
+    assert verdict_of(a, b, replace(side, columns=3)).kind == "bitwise"
+    ahead = verdict_of(a, b, replace(side, columns=2, offset=1))
     assert ahead.kind == "bitwise"
-    behind = judge_files(a, b, replace(side, columns=2))
+    behind = verdict_of(a, b, replace(side, columns=2))
     assert (behind.kind, behind.tokens) == ("stale_conv", -1), behind.evidence
 
 
@@ -243,9 +343,9 @@ def test_a_transposed_dump_read_in_our_layout_is_named(tmp_path: Path) -> None:
     turned = State(np.ascontiguousarray(NOW.h.transpose(0, 1, 3, 2)), NOW.conv)
     a = write(tmp_path / "a.safetensors", ours(turned))
     b = write(tmp_path / "b.safetensors", ours(NOW))
-    assert judge_files(a, b).kind == "transposed"
+    assert verdict_of(a, b).kind == "transposed"
     right = parse_layout("h[head,value,key] conv[channel,time]")
-    assert judge_files(a, b, Side(layout=right)).kind == "bitwise"
+    assert verdict_of(a, b, Side(layout=right)).kind == "bitwise"
 
 
 def test_flat_rows_take_a_shape(tmp_path: Path) -> None:
@@ -261,37 +361,37 @@ def test_flat_rows_take_a_shape(tmp_path: Path) -> None:
         h_shape=NOW.h[0].shape,
         conv_shape=NOW.conv[0].shape,
     )
-    assert judge_files(a, b, side).kind == "bitwise"
+    assert verdict_of(a, b, side).kind == "bitwise"
     with pytest.raises(UserError, match="cannot take the shape"):
-        judge_files(a, b, Side(h_pattern=side.h_pattern, conv_pattern=side.conv_pattern, h_shape=(3, 3, 3)))
+        verdict_of(a, b, Side(h_pattern=side.h_pattern, conv_pattern=side.conv_pattern, h_shape=(3, 3, 3)))
 
 
 def test_layers_of_one_file_only_are_mentioned(tmp_path: Path) -> None:
     fewer = {name: value for name, value in ours(NOW).items() if ".L03." not in name}
     a = write(tmp_path / "a.safetensors", fewer)
     b = write(tmp_path / "b.safetensors", ours(NOW))
-    verdict = judge_files(a, b)
+    verdict = verdict_of(a, b)
     assert verdict.kind == "bitwise"
-    assert any("[3]" in flag for flag in verdict.flags)
+    assert any(flag == "in one file only: layer 3" for flag in verdict.flags)
 
 
 def test_what_the_names_do_not_tell_is_asked_for(tmp_path: Path) -> None:
     odd = write(tmp_path / "odd.safetensors", {"something": ("F32", np.ones((2, 2), np.float32))})
     fine = write(tmp_path / "b.safetensors", ours(NOW))
     with pytest.raises(UserError, match=r"odd.safetensors.*'something'.*--h-pattern"):
-        judge_files(odd, fine)
+        verdict_of(odd, fine)
     two = write(tmp_path / "two.safetensors", ours(NOW, "live:0") | ours(NOW, "live:1"))
     with pytest.raises(UserError, match=r"2 places.*live:0, live:1"):
-        judge_files(two, fine)
-    assert judge_files(two, fine, Side(place="live:1")).kind == "bitwise"
+        verdict_of(two, fine)
+    assert verdict_of(two, fine, Side(place="live:1")).kind == "bitwise"
     with pytest.raises(UserError, match="no place 'live:7'"):
-        judge_files(two, fine, Side(place="live:7"))
+        verdict_of(two, fine, Side(place="live:7"))
     with pytest.raises(UserError, match="pattern"):
-        judge_files(fine, fine, Side(h_pattern="("))
+        verdict_of(fine, fine, Side(h_pattern="("))
     with pytest.raises(UserError, match="no group"):
-        judge_files(fine, fine, Side(h_pattern="h$"))
+        verdict_of(fine, fine, Side(h_pattern="h$"))
     with pytest.raises(UserError, match="both claim h of layer 0"):
-        judge_files(fine, fine, Side(h_pattern=r"L(0)\d\.h"))
+        verdict_of(fine, fine, Side(h_pattern=r"L(0)\d\.h"))
 
 
 def header(tensors: dict[str, object]) -> bytes:
@@ -323,14 +423,14 @@ def test_damaged_files_are_refused_with_their_name(tmp_path: Path, name: str) ->
     path = tmp_path / "bad.safetensors"
     path.write_bytes(DAMAGED[name])
     with pytest.raises(UserError, match=r"bad\.safetensors"):
-        judge_files(path, path)
+        verdict_of(path, path)
 
 
 def test_a_dtype_that_cannot_be_compared_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(header({"L00.h": {"dtype": "F8_E4M3", "shape": [1, 2, 2], "data_offsets": [0, 4]}}) + b"\0" * 4)
     with pytest.raises(UserError, match="F8_E4M3"):
-        judge_files(path, path)
+        verdict_of(path, path)
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None:
@@ -358,16 +458,17 @@ class TestCommand:
 
     def test_bitwise_and_rounding_leave_with_zero(self, files: dict[str, Path]) -> None:
         status, out, _ = self.run(files["again"], files["now"])
-        assert (status, out.splitlines()[0]) == (0, "bitwise")
+        assert (status, out.splitlines()[1]) == (0, "bitwise")
         status, out, _ = self.run(files["noisy"], files["now"])
-        assert (status, out.splitlines()[0]) == (0, "rounding")
+        assert (status, out.splitlines()[1]) == (0, "rounding")
 
     def test_anything_else_leaves_with_one_and_says_why(self, files: dict[str, Path]) -> None:
         status, out, err = self.run(files["later"], files["now"])
         assert (status, err) == (1, "")
-        assert out.splitlines()[0] == "wrong position: 2 tokens ahead"
+        assert out.splitlines()[0] == "live:0 of later.safetensors against live:0 of now.safetensors:"
+        assert out.splitlines()[1] == "wrong position: 2 tokens ahead"
         assert "found[t-3] == expected[t-1]" in out
-        assert len(out.splitlines()) == 4 + DEPTH
+        assert len(out.splitlines()) == 5 + DEPTH
 
     def test_json(self, files: dict[str, Path]) -> None:
         status, out, _ = self.run(files["later"], files["now"], "--json")

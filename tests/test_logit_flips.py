@@ -21,7 +21,13 @@ def test_a_near_tie_is_benign_and_a_wide_margin_is_not() -> None:
     assert result.flips[2].margin == pytest.approx(2.0)
     assert result.flips[2].other_margin == pytest.approx(2.0)
     assert (result.kind, result.rows, result.largest) == ("suspicious", 4, pytest.approx(2.0))
-    assert "3 of 4 picks differ" in result.text()
+    assert "3 of 4 picks differ, largest margin 2 " in result.text()
+    assert result.text().endswith(
+        ": suspicious, far more than rounding does: other inputs or another state made these picks"
+    )
+    assert "3 of 4 picks differ (mine against yours)," in result.text("mine against yours")
+    near = flipped(found[:1], expected[:1], noise=0.02)
+    assert near.text().endswith("noise floor of 0.02: benign, rounding alone can turn one token into the other")
 
 
 def test_the_margin_is_to_the_other_pick_not_to_the_runner_up() -> None:

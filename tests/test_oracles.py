@@ -247,7 +247,7 @@ def test_planes_of_earlier_rounds_are_what_they_were_when_they_were_written() ->
         for place in (Place("step", 0, 0), Place("step", 0, 1), Place("step", 0, 2), Place("checkpoint", 0)):
             fact = timeline.view.states[place]
             if fact.h_writer != fact.conv_writer:
-                with pytest.raises(NotAvailable, match="of two moments|no position of its own"):
+                with pytest.raises(NotAvailable, match=r"of two moments|no position of its own"):
                     placed(timeline, place, timeline.now, timeline.branch)
                 continue
             about = placed(timeline, place, timeline.now, timeline.branch)

@@ -627,6 +627,56 @@ def test_a_part_that_is_missing_is_left_out_and_never_claimed() -> None:
     assert "no h was given" in lone_conv.evidence
 
 
+def test_a_candidate_never_matches_on_a_part_it_lacks() -> None:
+    told = story(0, "float32")
+    now, before, rows = told.states[2], told.states[0], told.states[2].layers(NUMBERS)
+    conv_only = {n: LayerState(None, line.conv) for n, line in rows.items()}
+    h_only = {n: LayerState(line.h, None) for n, line in rows.items()}
+    nothing = {n: LayerState() for n in rows}
+    lacking = {
+        "c": Candidate(conv_only),
+        "h": Candidate(h_only),
+        "n": Candidate(nothing, 3),
+        "o": Candidate(nothing, owner="r9"),
+    }
+    for state, kind in ((State(before.h, now.conv), "stale_h"), (State(now.h, before.conv), "stale_conv")):
+        result = verdict(state, now, None, **lacking)
+        assert (result.kind, result.match) == (kind, ""), result.evidence
+        known = verdict(state, now, None, **lacking, before=Candidate(before.layers(NUMBERS), -2))
+        assert (known.kind, known.tokens, known.match) == (kind, -2, "before")
+    other = verdict(told.other, now, None, **lacking)
+    assert (other.kind, other.match) == ("wrong_owner", "")
+    assert verdict(now, now, None, **lacking).kind == "bitwise"
+
+
+def test_equality_in_the_only_part_given_claims_no_more_than_that() -> None:
+    told = story(0, "float32")
+    now, before = told.states[2], told.states[0]
+    h_only = {n: LayerState(line.h, None) for n, line in before.layers(NUMBERS).items()}
+    result = judge(h_only, now.layers(NUMBERS), {"saved": Candidate(before.layers(NUMBERS), -2)})
+    assert (result.kind, result.parts, result.tokens) == ("wrong_position", "h", -2)
+    assert result.evidence.startswith("h of layers 0-2, 4-6 equals saved bit for bit")
+
+
+def test_a_layer_that_lacks_the_part_is_no_witness_that_it_is_right() -> None:
+    told = story(0, "float32")
+    now = told.states[2].layers(NUMBERS)
+    found = {n: LayerState(None, line.conv) for n, line in now.items()}
+    found[2] = LayerState(told.states[0].layers(NUMBERS)[2].h, now[2].conv)
+    result = judge(found, now)
+    assert (result.kind, result.layers) == ("stale_h", (2,)), result.evidence
+    assert result.flags == ("h of layers 0-1, 4-6 was not compared: not both sides have it",)
+    alone = {**found, 2: LayerState(found[2].h, None)}
+    assert judge(alone, now).kind == "unknown"
+
+
+def test_nothing_in_common_is_refused() -> None:
+    rows = story(0, "float32").states[0].layers(NUMBERS)
+    h, conv = ({n: LayerState(**{part: getattr(line, part)}) for n, line in rows.items()} for part in ("h", "conv"))
+    with pytest.raises(TensorError, match="no part in common"):
+        judge(h, conv)
+
+
 def test_signs_of_zeros_are_not_bitwise() -> None:
     toy = Toy(6, DEPTH)
     state = toy.run([1])
@@ -694,4 +744,4 @@ def test_a_verdict_can_be_read_aloud() -> None:
     assert "found[t-3] == expected[t-1]" in result.evidence
     found = told.states[2].copy()
     found.h[3] = told.states[0].h[3]
-    assert verdict(found, told.states[2], None).detail == "stale h, layers 4"
+    assert verdict(found, told.states[2], None).detail == "stale h, layer 4"

@@ -10,7 +10,7 @@ import numpy as np
 
 from inspector.analysis.arrays import Floats, Tensor, as_floats
 from inspector.analysis.case import Case
-from inspector.analysis.kinds import Verdict, numbers
+from inspector.analysis.kinds import Verdict, differ, listed
 from inspector.analysis.moments import moments
 from inspector.analysis.profile import LayerError
 
@@ -34,12 +34,12 @@ def swapped(case: Case) -> Verdict | None:
         return None
     layers = tuple(sorted({layer for part in parts for layer in seen[part]}))
     words = [
-        f"{part} of layers {numbers(tuple(seen[part]))} consists of values of the expected {OTHER[part]} "
+        f"{part} of {listed('layer', tuple(seen[part]))} consists of values of the expected {OTHER[part]} "
         f"({next(iter(seen[part].values()))})"
         for part in parts
     ]
     rest = [layer for layer in case.touched if layer not in layers]
-    flags = (f"layers {numbers(rest)} differ in another way",) if rest else ()
+    flags = (f"{listed('layer', rest)} {differ(rest)} in another way",) if rest else ()
     exact = all("bit for bit" in text for part in parts for text in seen[part].values())
     text = " and ".join(words) + (": the two parts are exchanged" if len(parts) == 2 else "")
     return Verdict("swapped_parts", text, "+".join(parts), layers, flags=flags, confidence=1.0 if exact else 0.9)

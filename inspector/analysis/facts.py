@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from inspector.analysis.case import Case
-from inspector.analysis.kinds import Verdict, numbers
+from inspector.analysis.kinds import Verdict, differ, listed
 from inspector.analysis.profile import LayerError, PartError
 
 # Errors of one round trip of h through a dtype (engines.md C.4), and the spread over layers that still counts as flat.
@@ -21,7 +21,8 @@ def nonfinite(case: Case) -> Verdict | None:
     parts = "+".join(part for part in ("h", "conv") if any(line.part(part).bad_found for line in bad))
     layers = tuple(line.layer for line in bad)
     text = (
-        f"found holds {count} NaN or infinite values in {parts} of layers {numbers(layers)}, first in layer {layers[0]}"
+        f"found holds {count} NaN or infinite values in {parts} of {listed('layer', layers)}, "
+        f"first in layer {layers[0]}"
     )
     return Verdict("nonfinite", text, parts=parts, layers=layers)
 
@@ -29,11 +30,18 @@ def nonfinite(case: Case) -> Verdict | None:
 def bitwise(case: Case) -> Verdict | None:
     if not all(line.h.equal and line.conv.equal for line in case.profile):
         return None
-    parts = " and ".join(part for part in ("h", "conv") if case.has[part])
+    parts = " and ".join(_where(case, part) for part in case.parts)
+    if all(case.given(part, (n,)) for part in case.parts for n in case.numbers):
+        parts = f"{' and '.join(case.parts)} of all {len(case.profile)} layers"
     how = (
         "equal in value, and stored in different dtypes" if any(_mixed(line) for line in case.profile) else "bit-equal"
     )
-    return Verdict("bitwise", f"{parts} of all {len(case.profile)} layers are {how}")
+    return Verdict("bitwise", f"{parts} are {how}")
+
+
+def _where(case: Case, part: str) -> str:
+    """Such as: h of layers 0-2, 4."""
+    return f"{part} of {listed('layer', [line.layer for line in case.profile if line.part(part).compared])}"
 
 
 def _mixed(line: LayerError) -> bool:
@@ -50,8 +58,8 @@ def zero(case: Case) -> Verdict | None:
     parts = "+".join(part for part in ("h", "conv") if any(gone(line.part(part)) for line in hit))
     layers = tuple(line.layer for line in hit)
     rest = [n for n in case.touched if n not in layers]
-    flags = (f"layers {numbers(rest)} differ in another way",) if rest else ()
-    where = "all layers" if len(hit) == len(case.profile) else f"layers {numbers(layers)}"
+    flags = (f"{listed('layer', rest)} {differ(rest)} in another way",) if rest else ()
+    where = "all layers" if len(hit) == len(case.profile) else listed("layer", layers)
     text = f"{parts} of {where} is all zero where expected is not (relative error exactly 1)"
     return Verdict("zero", text, parts=parts, layers=layers, flags=flags)
 
@@ -68,7 +76,7 @@ def transposed(case: Case) -> Verdict | None:
     flags = ("conv differs too",) if case.off["conv"] else ()
     worst = max(line.h.transposed for line in layers)
     text = (
-        f"h of layers {numbers(chosen)} equals the transpose of expected (error {worst:.1e}, untransposed "
+        f"h of {listed('layer', chosen)} equals the transpose of expected (error {worst:.1e}, untransposed "
         f"{median(line.h.error for line in layers):.2g}): [value, key] was read as [key, value]"
     )
     whole = len(chosen) == len(case.profile)
@@ -88,7 +96,7 @@ def cast(case: Case) -> Verdict | None:
         parts = "+".join(part for part in ("h", "conv") if any(line.part(part).cast == dtype for line in exact))
         errors = [line.part(parts.split("+")[0]).error for line in exact]
         text = (
-            f"{parts} of layers {numbers(layers)} equals expected after one round trip through {dtype}, bit for bit "
+            f"{parts} of {listed('layer', layers)} equals expected after one round trip through {dtype}, bit for bit "
             f"(error {min(errors):.1e} to {max(errors):.1e})"
         )
         whole = len(layers) == len(case.profile)
@@ -97,7 +105,7 @@ def cast(case: Case) -> Verdict | None:
         kept = [line for line in case.profile if line.h.only == dtype]
         if len(kept) > len(case.profile) // 2 and median(line.h.error for line in case.profile) < 0.1:
             text = (
-                f"found h of layers {numbers([line.layer for line in kept])} holds only {dtype} values, expected does "
+                f"found h of {listed('layer', [line.layer for line in kept])} holds only {dtype} values, expected does "
                 f"not (error {kept[0].h.error:.1e} in the first of them)"
             )
             return Verdict("dtype_drift", text, parts="h", dtype=dtype, confidence=0.9)
@@ -112,11 +120,12 @@ def flat_drift(case: Case, within: bool) -> Verdict | None:
         return None
     conv = [line.conv.error for line in case.profile]
     quiet = case.conv_equal if within else conv[0] <= 0.1 * errors[0] and max(conv) <= max(errors)
+    told = f"conv differs by {max(conv):.1e} at most" if case.has["conv"] else "no conv was given"
     for dtype, size in DRIFT.items():
         if quiet and size / 1.5 <= median(errors) <= size * 1.5:
             text = (
                 f"h error is flat over the layers, {min(errors):.1e} to {max(errors):.1e}: the size of one round trip "
-                f"through {dtype} ({size:.1e}); conv differs by {max(conv):.1e} at most"
+                f"through {dtype} ({size:.1e}); {told}"
             )
             return Verdict("dtype_drift", text, parts="h", dtype=dtype, confidence=0.8 if within else 0.6)
     return None

@@ -17,6 +17,11 @@ SUSPICIOUS = 5.0
 # Noise of logits when none was measured: largest benign margins seen, 0.14 in emulated bf16 (C.4), an eighth for fp16;
 # fp32 differs by about 1e-6 of a logit range of ten.
 DEFAULT_NOISE = {"bfloat16": 0.14, "float16": 0.02, "float32": 1e-4}
+MEANING = {
+    "benign": "rounding alone can turn one token into the other",
+    "unclear": "more than rounding was seen to do, but not much more",
+    "suspicious": "far more than rounding does: other inputs or another state made these picks",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +56,17 @@ class Flips:
 
     @property
     def largest(self) -> float:
-        return max((flip.margin for flip in self.flips), default=0.0)
+        return max((abs(flip.margin) for flip in self.flips), default=0.0)
 
-    def text(self) -> str:
-        """One sentence."""
+    def text(self, between: str = "") -> str:
+        """One sentence; ``between`` says which picks were compared."""
+        between = f" ({between})" if between else ""
         if not self.flips:
-            return f"no pick differs in {self.rows} rows"
+            return f"no pick differs in {self.rows} rows{between}"
         how = "measured" if self.measured else "default"
         return (
-            f"{len(self.flips)} of {self.rows} picks differ, largest margin {self.largest:.3g} against a {how} noise "
-            f"floor of {self.noise:.3g}: {self.kind}"
+            f"{len(self.flips)} of {self.rows} picks differ{between}, largest margin {self.largest:.3g} against a "
+            f"{how} noise floor of {self.noise:.3g}: {self.kind}, {MEANING[self.kind]}"
         )
 
 

@@ -18,9 +18,11 @@ from typing import Any
 from engine.errors import UserError
 from engine.events import TensorData
 from inspector.analysis.arrays import Tensor, TensorError
+from inspector.analysis.kinds import listed
 from inspector.analysis.layout import OURS, Layout, LayoutError, conv_to_ours, h_to_ours, parse_layout
-from inspector.analysis.profile import Candidate, LayerState
-from inspector.analysis.tensorfile import TensorFile, json_metadata, some_names
+from inspector.analysis.place_fact import PlaceFact, place_fact
+from inspector.analysis.profile import Candidate, LayerState, PartError
+from inspector.analysis.tensorfile import TensorFile, some_names
 from inspector.analysis.verdict import Verdict, judge
 
 OUR_NAME = r"^(?:(?P<place>.+)[./])?(?:L|layer\.)(?P<layer>\d{1,6})[./]%s$"
@@ -168,9 +170,25 @@ def _layer(match: re.Match[str], where: str) -> int:
     return int(text)
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict, and which places it is about: ``found`` and ``expected``, one of ``places`` (of each file)."""
+
+    verdict: Verdict
+    found: PlaceFact
+    expected: PlaceFact
+    places: tuple[int, int]
+
+    def text(self) -> str:
+        """One line: what was compared with what, and what the metadata tells of both."""
+        sides = zip((self.found, self.expected), self.places, strict=True)
+        left, right = (fact.text() + (f" (1 of {count} places)" if count > 1 else "") for fact, count in sides)
+        return f"{left} against {right}"
+
+
 def judge_files(
     a: Path | str, b: Path | str, left: Side = OUR_SIDE, right: Side = OUR_SIDE, arithmetic: str = ""
-) -> Verdict:
+) -> Judged:
     """Verdict for found ``a`` against expected ``b``.
 
     Raises:
@@ -179,52 +197,45 @@ def judge_files(
     """
     found, others = open_states(a, left)
     expected, more = open_states(b, right)
-    right_fact = _fact(expected)
+    left_fact, right_fact = place_fact(found.file, found.place), place_fact(expected.file, expected.place)
     candidates: dict[str, Candidate] = {}
     for path, places in ((a, others), (b, more)):
         for place, states in places.items():
-            candidates[f"{place} of {Path(path).name}"] = _candidate(states, _fact(states), right_fact)
+            fact = place_fact(states.file, place)
+            candidates[f"{place} of {Path(path).name}"] = _candidate(states, fact, right_fact)
     try:
         verdict = judge(found, expected, dict(list(candidates.items())[:CANDIDATES]), arithmetic=arithmetic)
     except TensorError as error:
         raise UserError(f"{a} against {b}: {error}.") from None
     missing = sorted(set(found) ^ set(expected))
     if missing:
-        return replace(verdict, flags=(*verdict.flags, f"layers {missing[:8]} are in one file only"))
-    return verdict
+        verdict = replace(verdict, flags=(*verdict.flags, f"in one file only: {listed('layer', missing)}"))
+    return Judged(verdict, left_fact, right_fact, (1 + len(others), 1 + len(more)))
 
 
-def _fact(states: FileStates) -> tuple[int | None, int | None]:
-    """(owner, position) of the place as the metadata of our own exports tells them; position only where h and conv
-    agree. None for what is not told."""
-    facts = json_metadata(states.file.metadata, "places")
-    fact = facts.get(states.place) if isinstance(facts, dict) else None
-    if not isinstance(fact, dict):
-        return None, None
-    owner, h, conv = (value if type(value := fact.get(key)) is int else None for key in ("owner", "h", "conv"))
-    return owner, h if h == conv else None
-
-
-def _candidate(
-    states: FileStates, fact: tuple[int | None, int | None], right: tuple[int | None, int | None]
-) -> Candidate:
+def _candidate(states: FileStates, fact: PlaceFact, right: PlaceFact) -> Candidate:
     """A place as a candidate: foreign when both owners are told and differ, else with its distance in tokens."""
-    (owner, position), (right_owner, right_position) = fact, right
-    if owner is not None and right_owner is not None and owner != right_owner:
-        return Candidate(states, owner=f"r{owner}")
-    known = position is not None and right_position is not None
-    return Candidate(states, tokens=position - right_position if known else None)  # type: ignore[operator]
+    if fact.owner is not None and right.owner is not None and fact.owner != right.owner:
+        return Candidate(states, owner=f"r{fact.owner}")
+    known = fact.position is not None and right.position is not None
+    return Candidate(states, tokens=fact.position - right.position if known else None)  # type: ignore[operator]
 
 
-def report(verdict: Verdict) -> dict[str, Any]:
-    """The verdict as plain data for JSON; infinities and NaN become texts."""
+def report(judged: Judged) -> dict[str, Any]:
+    """The verdict as plain data for JSON; infinities and NaN become texts, the error of a part that one side lacks is
+    null."""
+    verdict = judged.verdict
     data = asdict(replace(verdict, profile=()))
     data["detail"] = verdict.detail
+    data["compared"] = judged.text()
+    data["found"], data["expected"] = asdict(judged.found), asdict(judged.expected)
     data["profile"] = [
-        {"layer": line.layer, "h": _number(line.h.error), "conv": _number(line.conv.error)} for line in verdict.profile
+        {"layer": line.layer, "h": _number(line.h), "conv": _number(line.conv)} for line in verdict.profile
     ]
     return data
 
 
-def _number(value: float) -> float | str:
-    return value if value - value == 0.0 else str(value)
+def _number(part: PartError) -> float | str | None:
+    if not part.compared:
+        return None
+    return part.error if part.error - part.error == 0.0 else str(part.error)

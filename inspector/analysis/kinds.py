@@ -73,12 +73,22 @@ class Verdict:
             words.append(ahead(self.tokens))
         words += [f"owner {self.owner}" if self.owner else "", f"equals {self.match}" if self.match else "", self.dtype]
         if self.kind in ("partial_layers", "zero") or (self.kind in ("dtype_drift", "transposed") and self.layers):
-            words.append(f"layers {numbers(self.layers)}")
+            words.append(listed("layer", self.layers))
         if self.heads:
-            words.append(f"heads {numbers(self.heads)}")
+            words.append(listed("head", self.heads))
         if self.channels:
-            words.append(f"conv channels {numbers(self.channels)}")
+            words.append(listed("conv channel", self.channels))
         return ", ".join(word for word in words if word)
+
+
+def listed(noun: str, values: Sequence[int]) -> str:
+    """``layer 2``, ``layers 0-2, 4``."""
+    return f"{noun if len(values) == 1 else noun + 's'} {numbers(values)}"
+
+
+def differ(values: Sequence[int]) -> str:
+    """The verb for so many."""
+    return "differs" if len(values) == 1 else "differ"
 
 
 def numbers(values: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from inspector.analysis.arrays import Tensor, as_floats, flat
 from inspector.analysis.case import CLEAR, Case
-from inspector.analysis.kinds import Verdict, numbers
+from inspector.analysis.kinds import Verdict, differ, listed, numbers
 from inspector.analysis.noise import NoiseFloor
 from inspector.analysis.profile import Candidate, LayerState, States, windows
 
@@ -66,7 +66,8 @@ def mixed(case: Case, judge: Judge) -> Verdict | None:
         return None
     columns = abs(inner.tokens or 0) if torn and not few else 0
     by = f" by {columns} column{'' if columns == 1 else 's'}" if columns else ""
-    where = f"only {_named(case, few, torn)} differ{by} in layers {numbers(layers)}, the others agree"
+    verb = differ(few) if few and not torn else "differ"
+    where = f"only {_named(case, few, torn)} {verb}{by} in {listed('layer', layers)}, the others agree"
     return Verdict(
         "partial_heads" if few else "torn_conv",
         f"{where}; taken alone: {inner.evidence}",
@@ -88,7 +89,7 @@ def _named(case: Case, few: tuple[int, ...], torn: tuple[int, ...]) -> str:
     expected = case.expected[case.touched[0]]
     words = []
     if few and expected.h is not None:
-        words.append(f"heads {numbers(few)} of {flat(expected.h).shape[0]}")
+        words.append(f"{listed('head', few)} of {flat(expected.h).shape[0]}")
     if torn and expected.conv is not None:
         total = flat(expected.conv).shape[0]
         words.append(f"{len(torn)} of {total} conv channels ({numbers(torn)})")

@@ -8,7 +8,7 @@ from statistics import median
 from inspector.analysis.candidates import explained, named, split_candidates
 from inspector.analysis.case import Case
 from inspector.analysis.facts import flat_drift
-from inspector.analysis.kinds import Verdict, numbers
+from inspector.analysis.kinds import Verdict, listed
 from inspector.analysis.profile import LayerError
 
 # A head that forgets slowly keeps a trace of the text it has read. Mean of 1 - cosine over the most alike eighth of all
@@ -45,13 +45,13 @@ def _h_alone(case: Case, layers: tuple[int, ...]) -> Verdict:
     errors = [line.h.error for line in lines]
     over = max(line.h.error / case.floor.limit(line.layer, "h") for line in lines)
     text = (
-        f"h of layers {numbers(layers)} is off by {min(errors):.2g} to {max(errors):.2g} while conv agrees within "
+        f"h of {listed('layer', layers)} is off by {min(errors):.2g} to {max(errors):.2g} while conv agrees within "
         f"{max(line.conv.error for line in lines):.1e}"
     )
-    if not case.has["conv"]:
-        text = f"h of layers {numbers(layers)} is off by {min(errors):.2g} to {max(errors):.2g}; no conv was given"
+    if not case.given("conv", layers):
+        text = f"h of {listed('layer', layers)} is off by {min(errors):.2g} to {max(errors):.2g}; no conv was given"
         return Verdict("unknown", text, "h", layers, confidence=0.3)
-    if case.profile[0].repeats:
+    if case.profile[0].repeats and case.profile[0].conv.compared:
         text += "; but the window of the first layer repeats itself and cannot tell positions apart"
         return Verdict("stale_h", text, "h", layers, confidence=0.4)
     if over <= 1.0:
@@ -64,9 +64,9 @@ def _h_alone(case: Case, layers: tuple[int, ...]) -> Verdict:
 
 def _conv_alone(case: Case, layers: tuple[int, ...]) -> Verdict:
     tokens, text = _shifted(case, layers)
-    if not case.has["h"]:
+    if not case.given("h", layers):
         kind = "unknown" if tokens is None else "wrong_position"
-        seen = text or f"conv of layers {numbers(layers)} is off at every shift"
+        seen = text or f"conv of {listed('layer', layers)} is off at every shift"
         return Verdict(kind, f"{seen}; no h was given to pair it with", "conv", layers, tokens=tokens, confidence=0.5)
     if tokens is not None:
         return Verdict("stale_conv", f"{text} while h agrees", "conv", layers, tokens=tokens, confidence=0.9)
@@ -76,7 +76,9 @@ def _conv_alone(case: Case, layers: tuple[int, ...]) -> Verdict:
             "unknown", f"{changed}, h agrees: no shift of the window explains it", "conv", layers, confidence=0.4
         )
     errors = [line.conv.error for line in case.lines(layers)]
-    text = f"conv of layers {numbers(layers)} is off by {min(errors):.2g} to {max(errors):.2g} at every shift, h agrees"
+    text = (
+        f"conv of {listed('layer', layers)} is off by {min(errors):.2g} to {max(errors):.2g} at every shift, h agrees"
+    )
     return Verdict("stale_conv", f"{text}: conv did not move with h", "conv", layers, confidence=0.6)
 
 
@@ -93,10 +95,10 @@ def _both(case: Case, layers: tuple[int, ...], off_h: tuple[int, ...], off_conv:
     if drift is not None:
         return drift
     first = layers[0]
-    if first in off_h and first not in off_conv:
+    if first in off_h and first not in off_conv and case.given("conv", (first,)):
         text = f"in layer {first} h is off and conv is right; deeper layers inherit the error ({h_range})"
         return Verdict("stale_h", text, "h", layers, confidence=0.6)
-    if first in off_conv and first not in off_h:
+    if first in off_conv and first not in off_h and case.given("h", (first,)):
         text = f"in layer {first} conv is off and h is right; deeper layers inherit the error ({h_range})"
         return Verdict("stale_conv", text, "conv", layers, confidence=0.6)
     unlike = _unlike(lines)

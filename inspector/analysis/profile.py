@@ -27,6 +27,7 @@ from inspector.analysis.moments import moments, ratio
 from inspector.analysis.shift import Shift, best_shift
 
 LOW_DTYPES = ("bfloat16", "float16")
+PARTS = ("h", "conv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class PartError:
     """Found against expected, one part of one layer. ``error`` is Frobenius, relative to expected; ``heads`` the same
     per head (conv: one entry); ``unlike`` is 1 - cosine per head: 0 same direction, 1 unrelated. ``cast``: found is
     exactly expected after a round trip through that dtype. ``only``: found, not expected, has but values of that dtype.
-    ``transposed``: error against the transpose, when it was worth a look. ``dtypes``: both, when they differ."""
+    ``transposed``: error against the transpose, when it was worth a look. ``dtypes``: both, when they differ.
+    ``compared`` is False for a part that one side lacks: then nothing is known about it."""
 
     error: float
     equal: bool
@@ -71,19 +73,22 @@ class PartError:
     only: str = ""
     transposed: float = float("inf")
     dtypes: str = ""
+    compared: bool = True
 
 
-ABSENT = PartError(0.0, True)
+# Adds nothing to any error; rules that claim that a part is right must ask for ``compared``.
+ABSENT = PartError(0.0, True, compared=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A candidate against found, one layer: errors of both parts, 0 meaning bitwise equality only with ``*_equal``."""
+    """A candidate against found, one layer: errors of both parts, 0 meaning bitwise equality only with ``*_equal``.
+    A part that one of them lacks is infinitely far: nothing is equal to what is not there."""
 
-    h: float = 0.0
-    conv: float = 0.0
-    h_equal: bool = True
-    conv_equal: bool = True
+    h: float = float("inf")
+    conv: float = float("inf")
+    h_equal: bool = False
+    conv_equal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +112,15 @@ def measure(found: States, expected: States, candidates: Mapping[str, Candidate]
     """The profile over the layers both states have, in order.
 
     Raises:
-        TensorError: no common layer, or tensors whose shapes cannot be compared.
+        TensorError: no common layer, no part that both have, or tensors whose shapes cannot be compared.
     """
     layers = sorted(set(found) & set(expected))
     if not layers:
         raise TensorError(f"no layer in common: found {sorted(found)[:8]}, expected {sorted(expected)[:8]}")
-    return tuple(_layer(n, found[n], expected[n], candidates) for n in layers)
+    profile = tuple(_layer(n, found[n], expected[n], candidates) for n in layers)
+    if not any(line.part(part).compared for line in profile for part in PARTS):
+        raise TensorError("no part in common: one side has only h, the other only conv")
+    return profile
 
 
 def _layer(number: int, found: LayerState, expected: LayerState, candidates: Mapping[str, Candidate]) -> LayerError:
@@ -213,12 +221,10 @@ def is_cast(a: Tensor, b: Tensor, dtype: str) -> bool:
 
 
 def _match(found: LayerState, other: LayerState) -> Match:
-    """Found against a candidate; a part that cannot be compared counts as infinitely far."""
+    """Found against a candidate; a part that is not there or cannot be compared counts as infinitely far."""
     values: list[tuple[float, bool]] = []
     for a, b in ((found.h, other.h), windows(found.conv, other.conv)):
-        if a is None or b is None:
-            values.append((0.0, True))
-        elif flat(a).shape != flat(b).shape:
+        if a is None or b is None or flat(a).shape != flat(b).shape:
             values.append((float("inf"), False))
         elif same_bits(a, b):
             values.append((0.0, True))

@@ -14,24 +14,23 @@ def rounding(case: Case) -> Verdict | None:
     excused = bool(case.touched) and _grown(case)
     if case.touched and not excused:
         return None
-    errors = [line.h.error for line in case.profile]
     conv = max(line.conv.error for line in case.profile)
-    first, top = errors[0], max(errors)
+    lines = [line for line in case.profile if line.h.compared]
+    first, top = (lines[0].h.error, max(line.h.error for line in lines)) if lines else (0.0, 0.0)
     shape = "grows with depth to" if top > 2.0 * first else "stays at"
+    words = [f"h error starts at {first:.1e} in layer {lines[0].layer} and {shape} {top:.1e}"] if lines else []
+    words += [f"conv is within {conv:.1e}"] if case.has["conv"] else []
     label = next(
         (
             label
             for label, candidate in case.candidates.items()
             if candidate.tokens == 0
             and not candidate.owner
-            and matched(case, label, case.numbers, ("h", "conv"), exactly=True)
+            and matched(case, label, case.numbers, case.parts, exactly=True)
         ),
         "",
     )
-    text = (
-        f"h error starts at {first:.1e} in layer {case.profile[0].layer} and {shape} {top:.1e}, conv is within "
-        f"{conv:.1e}: {'a little beyond' if excused else 'inside'} {case.floor.source}"
-    )
+    text = f"{', '.join(words)}: {'a little beyond' if excused else 'inside'} {case.floor.source}"
     if top == conv == 0.0:
         text = "all values are equal, but not bit for bit: signs of zeros differ"
     if label:

@@ -25,7 +25,7 @@ from inspector.analysis.candidates import same_as_candidate
 from inspector.analysis.case import Case, largest
 from inspector.analysis.exchange import swapped
 from inspector.analysis.facts import bitwise, cast, flat_drift, nonfinite, transposed, zero
-from inspector.analysis.kinds import BENIGN, KINDS, Verdict, numbers
+from inspector.analysis.kinds import BENIGN, KINDS, Verdict, differ, listed
 from inspector.analysis.mixture import mixed
 from inspector.analysis.noise import NoiseFloor, default_floor
 from inspector.analysis.patterns import pattern
@@ -51,7 +51,7 @@ def judge(
         arithmetic: dtype of the activations; "" reads it off the conv windows (their values are projections).
 
     Raises:
-        TensorError: no common layer, or shapes that cannot be compared.
+        TensorError: no common layer, no part that both have, or shapes that cannot be compared.
         ValueError: ``arithmetic`` has no default limits.
     """
     profile = measure(found, expected, candidates or {})
@@ -83,7 +83,10 @@ def _decide(case: Case) -> Verdict:
     verdict = pattern(case)
     if case.partial and verdict.kind != "dtype_drift":
         rest = max(largest(line) for line in case.profile if line.layer not in case.touched)
-        where = f"only layers {numbers(case.touched)} of {len(case.profile)} differ (the others by {rest:.1e} at most)"
+        others = f"differ by {rest:.1e} at most" if rest else "are equal"
+        where = (
+            f"only {listed('layer', case.touched)} of {len(case.profile)} {differ(case.touched)}, the others {others}"
+        )
         if len(case.touched) > 1 and case.touched == case.numbers[-len(case.touched) :]:
             where += f"; it starts in layer {case.touched[0]}, deeper layers may inherit it"
         return replace(verdict, kind="partial_layers", inner=verdict.kind, evidence=f"{where}; {verdict.evidence}")

@@ -7,7 +7,7 @@ the queued copy, which is what live will hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.events import Place, StateData, TensorRef

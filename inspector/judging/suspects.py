@@ -100,14 +100,8 @@ def _all_equal(a: Digests, b: Digests, part: int) -> bool:
 
 
 def _kept(state: LayerState, h: bool, conv: bool) -> LayerState:
-    """The found bytes where the digests were equal, something else where they were not."""
-    return LayerState(state.h if h else _blank(state.h), state.conv if conv else _blank(state.conv))
-
-
-def _blank(tensor: object) -> TensorData | None:
-    if not isinstance(tensor, TensorData):
-        return None
-    return replace(tensor, raw=b"\xff" * len(tensor.raw))
+    """The found bytes where the digests were equal, nothing where they were not: nothing equals a part that lacks."""
+    return LayerState(state.h if h else None, state.conv if conv else None)
 
 
 def _written(timeline: Timeline, about: Subject) -> Iterator[Seen]:

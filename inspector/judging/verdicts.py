@@ -11,17 +11,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from engine.events import Golden, Place, Rerun, StateData
-from inspector.analysis.arrays import as_floats
-from inspector.analysis.flips import Flip, margin_kind
+from engine.events import Golden, Place, Rerun
+from inspector.analysis.flips import Flip
 from inspector.analysis.kinds import Verdict
 from inspector.analysis.profile import Candidate, LayerState
 from inspector.analysis.verdict import judge as classify
 from inspector.judging.floor import Floors, measure
 from inspector.judging.judgement import Comparison, Judgement
 from inspector.judging.origin import origin
+from inspector.judging.picks import flips
 from inspector.judging.rounds import Made, made
 from inspector.judging.states import Subject, bitwise, equal, read, snapshot, states_of, subject
 from inspector.judging.suspects import CONV_LEFT, H_LEFT, of_rows, other_forwards, other_places, seen_before
@@ -175,8 +173,8 @@ class Judge:
             comparisons.append(Comparison("its round done again token by token", single))
         if timeline.start.rollback_mode == "replay" and how.mode == "verify" and 0 < how.count < len(how.fed):
             comparisons += self._replayed(about, found, rerun, how)
-        flips = () if how.form == "prefill" else self._flips(rows, how)
-        return self._finished(about, verdict, tuple(comparisons), how, flips)
+        told = () if how.form == "prefill" else flips(timeline, about, rows, how, self.floors.logits)
+        return self._finished(about, verdict, tuple(comparisons), how, told)
 
     def _replayed(self, about: Subject, found: States, rerun: Rerun, how: Made) -> list[Comparison]:
         """The recorded inputs of the accepted rows run again, while they are still there."""
@@ -228,34 +226,19 @@ class Judge:
                 verdict = replace(verdict, kind=kind, parts=kind.removeprefix("stale_"))
         return verdict
 
-    def _flips(self, rows: tuple[StateData, ...], how: Made) -> tuple[Flip, ...]:
-        """Picks of the round that its own states, computed again, would not have made."""
-        flips = []
-        for row, (state, pick) in enumerate(zip(rows, how.picks, strict=False)):
-            if state.logits is None or pick < 0:
-                continue
-            logits = as_floats(state.logits).astype(np.float64)
-            best = int(logits.argmax())
-            if best != pick and pick < len(logits):
-                margin = float(logits[best] - logits[pick])
-                top = np.partition(logits, -2)[-2:]
-                kind = margin_kind(margin, self.floors.logits)
-                flips.append(Flip(row, pick, best, margin, 0.0, float(top[1] - top[0]), kind))
-        return tuple(flips)
-
     def _finished(
         self,
         about: Subject,
         verdict: Verdict,
         comparisons: tuple[Comparison, ...],
         how: Made | None,
-        flips: tuple[Flip, ...],
+        picks: tuple[Flip, ...],
     ) -> Judgement:
         fact = self.timeline.view_at(about.seq, about.branch).states.get(about.place)
         writer = max(fact.h_writer, fact.conv_writer) if fact is not None else 0
         window = self._window(about, verdict)
         since = 0 if verdict.benign else max(writer, self._accepted_at(about, how))
-        return Judgement(about, verdict, comparisons, since, writer, False, window, flips, None, how)
+        return Judgement(about, verdict, comparisons, since, writer, False, window, picks, None, how)
 
     def _accepted_at(self, about: Subject, how: Made | None) -> int:
         """From here on rejected drafts in live are wrong; 0 when the round rejected none."""
@@ -272,7 +255,7 @@ class Judge:
             reading = decode_place(self.timeline, about).reading
         except (NotAvailable, DivergedError, ValueError):
             return ""
-        if verdict.kind == "stale_conv" and reading.tokens != verdict.tokens:
+        if verdict.kind == "stale_conv" and reading.tokens != verdict.tokens and not reading.unmatched:
             return f"the window of {about.place} reads as the tokens {list(reading.ids)}"
         return reading.text(str(about.place))
 

@@ -53,7 +53,7 @@ def decode(window: TensorData, table: TensorData, ids: tuple[int, ...], about: S
     had = {*about.tokens, *about.future}
     for reading in readings:
         first = first or reading
-        if reading.tokens is not None:
+        if reading.tokens is not None or reading.rest is not None:
             foreign = tuple(dict.fromkeys(token for token in reading.strange if token not in had))
             return Decoded(columns, replace(reading, foreign=foreign), len(ids))
     assert first is not None

@@ -45,7 +45,8 @@ def collect(timeline: Timeline, seq: int | None = None, branch: int | None = Non
 
 
 def write(timeline: Timeline, path: str | Path, seq: int | None = None, branch: int | None = None) -> int:
-    """Write :func:`collect` with the facts of each place as metadata; the number of tensors.
+    """Write :func:`collect` with the facts of each place as metadata (owner, epoch, positions, whether it is dirty,
+    copies queued into it); the number of tensors.
 
     Raises:
         NotAvailable, DivergedError: as :func:`collect`.
@@ -54,9 +55,14 @@ def write(timeline: Timeline, path: str | Path, seq: int | None = None, branch: 
     seq = timeline.now if seq is None else seq
     tensors, view = collect(timeline, seq, branch), timeline.view_at(seq, branch)
     facts = {
-        str(place): {"owner": fact.owner, "epoch": fact.epoch, "h": fact.h_position, "conv": fact.conv_position}
+        str(place): {
+            "owner": fact.owner, "epoch": fact.epoch, "h": fact.h_position, "conv": fact.conv_position,
+            "dirty": fact.dirty,
+            # bytes that were about to be overwritten are said to be such
+            "queued": [{"src": str(c.src), "parts": c.parts} for c in view.queued if c.dst == place],
+        }
         for place, fact in sorted(view.states.items())
-    }
+    }  # fmt: skip
     metadata = {
         "event": str(seq), "model": view.start.model, "fingerprint": view.start.fingerprint,
         "layout": view.start.layout, "places": json.dumps(facts, sort_keys=True),
