@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,15 @@ from inspector import cli_options as options
 from inspector.cli_options import remark
 
 if TYPE_CHECKING:
+    from engine.faults import FaultSpec
     from inspector.trials.trial import Outcome
 
+TELLS = {
+    "told": "told: the engine's own events contradict each other (a position, a part, a slot), so an invariant sees it",
+    "silent": "silent: every event looks right, bytes are wrong; a digest, or an oracle that computes again, sees it",
+}
+AT_ONCE = "at once: before the request wrote another token in a later round"
+RIGHT = "{kinds}: the state is (still) right; the finding is about a pool, a drafter, a refusal or a queue"
 HEAD = ("fault", "class", "tells", "caught by", "caught", "events between", "found in", "judged in", "verdict", "right")
 
 
@@ -47,7 +55,10 @@ def _faults(
     known = {name for spec in all_faults() for name in (spec.name, spec.group)}
     wrong = [name for name in names or () if name not in known]
     if wrong:
-        raise typer.BadParameter(f"no fault or class {wrong[0]!r}; metrale-inspect faults lists them")
+        from inspector.text import suggest
+
+        hint = suggest(wrong[0], known)
+        raise typer.BadParameter(f"no fault or class {wrong[0]!r:.60}.{hint} metrale-inspect faults lists them.")
     if not chosen:
         _list()
         return
@@ -64,11 +75,8 @@ def _faults(
     if not as_json:
         sys.stdout.write("".join(f"{line}\n" for line in report(outcomes)))
         if names and not everything:
-            from inspector.museum.rooms import rooms
-
             for spec in chosen:
-                if spec.name in rooms():
-                    remark(f"look at it: metrale-inspect museum {spec.name}")
+                sys.stdout.write("".join(f"{line}\n" for line in ("", *card(spec))))
     from inspector.trials.explained import unexplained
 
     if any(unexplained(outcome) for outcome in outcomes):
@@ -143,11 +151,40 @@ def report(outcomes: list[Outcome]) -> list[str]:
         lines.append(f"the healthy run beside them: {healthy.rounds} rounds, {healthy.findings} findings")
     notes = [(outcome.fault, explain(outcome)) for outcome in outcomes if explain(outcome)]
     lines += [f"{name}: {text}" for name, text in notes]
+    lines += _legend(outcomes)
     for outcome in outcomes:
         if unexplained(outcome):
             told = outcome.judgement.sentence() if outcome.judgement else outcome.text
             lines.append(f"NOT EXPLAINED: {outcome.fault or 'the healthy run'}: {outcome.how}. {told}")
     return lines
+
+
+def _legend(outcomes: list[Outcome]) -> list[str]:
+    """One line for each word of the table that is not said there."""
+    from engine.faults import find_fault
+
+    faulty = [outcome for outcome in outcomes if outcome.fault]
+    tells = {"silent" if find_fault(outcome.fault).silent else "told" for outcome in faulty}
+    lines = [text for word, text in TELLS.items() if word in tells]
+    lines += [AT_ONCE] if any(outcome.how == "at once" for outcome in faulty) else []
+    kinds = sorted({outcome.verdict for outcome in faulty if outcome.caught} & {"bitwise", "no state concerned"})
+    return ["", *lines, *([RIGHT.format(kinds=", ".join(kinds))] if kinds else [])] if lines else []
+
+
+def card(spec: FaultSpec) -> Iterator[str]:
+    """What a fault imitates, and where to see it."""
+    from engine.faults import CLASSES
+    from inspector.museum.rooms import rooms
+
+    room = rooms().get(spec.name)
+    yield f"{spec.name} ({spec.group}: {CLASSES[spec.group]})" + (f": {room.title}" if room is not None else "")
+    yield f"  imitates: {spec.imitates}"
+    yield f"  reported in: {spec.report}"
+    yield "  silent: no event tells of it" if spec.silent else "  told: its events give it away"
+    if room is not None:
+        yield f"  what happened: {room.happened}"
+        yield f"  look at: {room.look}"
+        yield f"  metrale-inspect museum {spec.name} shows it on the screen"
 
 
 def _list() -> None:

@@ -126,5 +126,5 @@ def _open(room: Room, folder: Path | None, theme: str) -> None:
     from inspector.tui.app import run_app
     from inspector.tui.ports import Options
 
-    commands = ("goto 'finding", "why")
+    commands = ("goto 'finding",)
     raise typer.Exit(run_app(str(path), Options(model="demo", theme=theme, commands=commands)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from engine import events as ev
@@ -12,6 +12,25 @@ from inspector.text import byte_size, plural, quoted, shorten, visible
 from sessions.view import LedgerView
 
 SHOWN_TOKENS = 8
+
+
+class Texts(Mapping[int, str]):
+    """Texts of tokens, looked up when they are asked for; nothing to count or to go through."""
+
+    def __init__(self, known: Callable[[int], str | None]) -> None:
+        self._known = known
+
+    def __getitem__(self, token: int) -> str:
+        text = self._known(token)
+        if text is None:
+            raise KeyError(token)
+        return text
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
 
 
 def token_text(view: LedgerView, token: int) -> str:
@@ -67,12 +86,12 @@ def _rollback(e: ev.Rollback, v: LedgerView) -> str:
 
 
 def _accept(e: ev.Accept, v: LedgerView) -> str:
-    forced = f" (forced, {e.natural} by the rule)" if e.forced else ""
+    forced = f" (forced; the rule gives {e.natural})" if e.forced else ""
     return f"{e.accepted} of {e.k} rows{forced}: {token_list(v, e.emitted)}"
 
 
 def _decision(e: ev.Decision, v: LedgerView) -> str:
-    return f"{e.what}: {e.low}..{e.high}, the policy says {e.default}"
+    return f"{e.what}: {e.low}..{e.high}, goes on with {e.default}"
 
 
 def _row(e: ev.VerifyRow, v: LedgerView) -> str:

@@ -12,7 +12,7 @@ from sessions.machine import REPORT_EVERY
 from sessions.record import PAGE
 from sessions.stop import Cancel, Predicate, Stop
 from sessions.timeline_look import TimelineLook
-from sessions.units import ends, search_back
+from sessions.units import counted_from, ends, search_back
 from sessions.view import LedgerView
 
 
@@ -24,11 +24,14 @@ class TimelineMoves(TimelineLook):
     ) -> Stop:
         """``count`` units (event, token, round, chunk, request) forwards or back, of request ``req`` only when given.
 
-        Forwards at the live edge this executes; a broken invariant ends the walk after the unit it happened in."""
+        Forwards at the live edge this executes; a broken invariant ends the walk after the unit it happened in. Tokens
+        back are counted from the newest token at or before now, so that ``count`` steps leave ``count`` fewer."""
         if unit == "request" and req is None and not back:
             req = next(iter(self.runnable()), None)
         test = ends(unit, req, back)
         self.jumps.leave(stepping=True)
+        if back and count > 0:
+            self.now = counted_from(self.history.record, self.branch, self.now, unit, test)
         for _ in range(count):
             stop = self._back(test) if back else self._told(lambda: self._forward(test, cancel))
             if stop.reason != "step" or stop.finding is not None:

@@ -42,3 +42,10 @@ def search_back(record: Record, branch: int, before: int, test: Test) -> int | N
                 return event.seq
         hi = lo - 1
     return None
+
+
+def counted_from(record: Record, branch: int, now: int, unit: str, test: Test) -> int:
+    """The event that steps back are counted from: of tokens the newest one at or before ``now`` (behind it, at the end
+    of its round, one still has it), of other units ``now`` itself."""
+    newest = search_back(record, branch, now + 1, test) if unit == "token" else None
+    return now if newest is None else newest

@@ -178,6 +178,21 @@ def test_the_tour_of_the_readme_does_what_it_says(cli: Cli, tmp_path: Path) -> N
     assert cli("replay", file)[1].endswith("the same\n") and cli("check", file)[0] == 0
 
 
+def test_the_count_of_a_verify_is_forced_as_its_help_says(cli: Cli, tmp_path: Path) -> None:
+    from inspector.commands.groups.actions import FORCED
+
+    script = tmp_path / "forced.txt"
+    wanted = 'assert accepted == 2 and event.kind == "round_end"\nassert round == 4\n'
+    script.write_text('new "What is 38 + 57?" --chat max=80\nnext 3\n' + FORCED + "\n" + wanted)
+    status, out, err = cli("batch", "-x", script)
+    assert (status, err) == (0, ""), (out, err)
+    assert "waiting for accept: accept 1..4 rows, or go on with" in out
+    # without the stop they are two rounds
+    script.write_text(script.read_text().replace("  tbreak", "# tbreak"))
+    status, out, err = cli("batch", "-x", script)
+    assert status == 1 and "round = 5" in out
+
+
 def test_the_demo_shows_boundaries_and_mixed_acceptance_early() -> None:
     from inspector.cli_screen import DEMO_REQUEST
     from inspector.opening import open_live

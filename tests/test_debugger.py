@@ -94,6 +94,16 @@ def test_back_and_forward_are_exact(debugger: Debugger) -> None:
     assert debugger.timeline.branch == 0
 
 
+@pytest.mark.parametrize("stops", [(), ("break place ring 3",)])
+def test_tokens_back_from_the_end_of_a_round_are_so_many_tokens(debugger: Debugger, stops: tuple[str, ...]) -> None:
+    do(debugger, "set findings off", NEW, "next 8", *stops)
+    here, had = debugger.timeline.now, debugger.current().outputs
+    for count in (1, 2, 5, 10):
+        debugger.timeline.seek(here)
+        do(debugger, f"rev step {count}")
+        assert debugger.current().outputs == had - count
+
+
 def test_going_back_past_the_start_says_so(debugger: Debugger) -> None:
     result = do(debugger, "rev step 5")
     assert result.stop is not None and result.stop.reason == "start"

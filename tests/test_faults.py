@@ -9,10 +9,11 @@ from engine_helpers import loaded, make_engine, run
 from typer.testing import CliRunner
 
 from engine.events import NewRequest, Place, RunRound, SetFault, SyncSecondary
-from engine.faults import all_faults
+from engine.faults import all_faults, find_fault
 from inspector.analysis.kinds import Verdict
 from inspector.cli import build_app
 from inspector.cli_faults import report
+from inspector.museum.rooms import rooms
 from inspector.trials.expected import KINDS, right
 from inspector.trials.explained import applies, explain, unexplained
 from inspector.trials.trial import Outcome, engines, run_trial
@@ -157,13 +158,22 @@ def test_the_command_lists_runs_and_reports() -> None:
     assert listed.exit_code == 0 and "F15" in listed.stdout and "conv-omitted" in listed.stdout
     ran = runner.invoke(app, ["faults", "conv-omitted"])
     assert ran.exit_code == 0 and "1 of 1 caught at once, 1 of 1 verdicts right" in ran.stdout
-    assert "0 findings" in ran.stdout and "metrale-inspect museum conv-omitted" in ran.stderr
+    assert "0 findings" in ran.stdout and "metrale-inspect museum conv-omitted" in ran.stdout
+    room, spec = rooms()["conv-omitted"], find_fault("conv-omitted")
+    for part in (room.title, room.happened, room.look, spec.imitates, spec.report, "told: ", "at once: before"):
+        assert part in ran.stdout, part
+    assert "silent: " not in ran.stdout and "the state is (still) right" not in ran.stdout
+    mixed = runner.invoke(app, ["faults", "block-leak", "commit-lost", "double-free"]).stdout
+    for part in ("told: ", "silent: ", "no state concerned: the state is (still) right"):
+        assert part in mixed, part
     lines = runner.invoke(app, ["faults", "F15", "--json"]).stdout.splitlines()
     data = [json.loads(line) for line in lines]
     assert [one["fault"] for one in data] == ["healthy", *(spec.name for spec in all_faults() if spec.group == "F15")]
     (one,) = (one for one in data if one["fault"] == "pre-norm-mtp")
     assert one["detector"] == "drafter-input" and one["seconds_to_verdict"] >= 0
     assert runner.invoke(app, ["faults", "bogus"]).exit_code == 2
+    near = runner.invoke(app, ["faults", "conv-omited"])
+    assert near.exit_code == 2 and 'Did you mean "conv-omitted"?' in " ".join(near.stderr.replace("│", " ").split())
 
 
 def test_the_museum_command_lists_and_checks() -> None:

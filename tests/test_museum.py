@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,11 @@ from sessions.invariants import INVARIANTS, ORACLES
 from sessions.replay import replay
 from sessions.timeline import Timeline
 
+# Commands that notes tell to type, but for bare judge and why.
+COMMANDS = re.compile(
+    r"info [a-z]+|judge (?:live|prefix|ring)[: ]\d+|decode conv|goto end|last [a-z]+ \d"
+    r"|print event\.[a-z]+, event\.[a-z]+"
+)
 HEALTHY = {(room.healthy, room.settings): room for room in rooms().values()}
 
 
@@ -37,8 +43,22 @@ def open_room(room: Room) -> Timeline:
 @pytest.mark.parametrize("name", list(rooms()))
 def test_a_room_is_caught_by_its_detector_and_judged_right(name: str) -> None:
     room = rooms()[name]
-    shown = show(play(open_room(room), room.script))
+    visitor = play(open_room(room), room.script)
+    shown = show(visitor)
     assert problem(room, shown) == ""
+    assert shown.finding is not None
+    for command in (f"goto @{shown.finding.seq}", *COMMANDS.findall(room.look)):
+        result = visitor.execute(command)
+        assert result.status in ("ok", "failed"), (command, result.lines)
+
+
+def test_panes_in_notes_have_their_number_and_commands_are_looked_for() -> None:
+    from inspector.tui.panes.streams import StreamsPane
+
+    panes = {match for room in rooms().values() for match in re.findall(r"pane (\d)", room.look)}
+    assert panes == {StreamsPane.NUMBER}
+    found = {command.split()[0] for room in rooms().values() for command in COMMANDS.findall(room.look)}
+    assert found == {"info", "judge", "decode", "goto", "print", "last"}
 
 
 @pytest.mark.parametrize("room", HEALTHY.values(), ids=lambda room: room.name)

@@ -91,6 +91,35 @@ def test_help_of_each_command_has_usage_and_an_example_that_names_it(registry: R
         assert command.help[0].islower() and not command.help.endswith(".")
 
 
+@pytest.mark.parametrize("topic", ["rev", "reverse", "WHERE", "EXPR", "PLACE", "names", "functions", "places", "time"])
+def test_words_that_help_speaks_of_have_help_too(registry: Registry, topic: str) -> None:
+    lines = help_lines(registry, topic)
+    assert len(lines) > 2
+    if topic.startswith("rev"):
+        able = [command.name for command in registry.commands if command.reversible]
+        assert f"movements: {', '.join(able)}" in "\n".join(lines)
+
+
+def test_keys_that_go_back_say_where_to(registry: Registry) -> None:
+    from inspector.tui.screens.help import meaning
+
+    told = {
+        command.name: meaning(f"rev {command.name}", registry) for command in registry.commands if command.reversible
+    }
+    assert told == {
+        "step": "back: one token", "event": "back: one engine event", "next": "back: to the end of the round before",
+        "chunk": "back: to the chunk or round boundary before", "finish": "back: to the start of the request",
+        "continue": "back: to the last stop before now", "until": "back: to the last event before now",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["verify", "accept"])
+def test_help_tells_how_to_force_the_count_of_a_verify(registry: Registry, name: str) -> None:
+    from inspector.commands.groups.actions import FORCED
+
+    assert set(FORCED.split("\n")) <= {line[2:] for line in help_lines(registry, name)}
+
+
 def test_the_documentation_is_current(registry: Registry) -> None:
     from pathlib import Path
 
@@ -227,6 +256,8 @@ def test_arguments_options_and_defaults(registry: Registry) -> None:
 
 
 WRONG = {
+    "decode mtp": 'decode: what must be conv, not "mtp". Usage: ',
+    "rollback sideways ": 'rollback: to is one of boundary, ring, length, not "sideways". Usage: ',
     "step x": "count is a whole number",
     "step 0": "from 1",
     "step -3": "from 1",
@@ -238,7 +269,8 @@ WRONG = {
     "diff live golden --tol x": "tol is a number",
     "diff live golden --tol nan": "finite",
     "diff live golden --what": 'no option "--what"',
-    "info": "topic is missing",
+    "info": "info: topic is missing: which table. Usage: ",
+    "info rnag": 'Did you mean "ring"? Usage: ',
     "info rnig": 'Did you mean "ring"',
     "new": "prompt is missing",
     'new "a" max=-1': "from 1",

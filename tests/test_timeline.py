@@ -122,6 +122,30 @@ def test_back_then_forward_comes_to_the_same_place(unit: str) -> None:
     assert timeline.now == here and timeline.view == view
 
 
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_tokens_back_are_so_many_fewer_wherever_one_stands(count: int) -> None:
+    timeline = started()
+    timeline.step("round", 12)
+    for here in range(timeline.last, timeline.last - 25, -1):
+        timeline.seek(here)
+        had = timeline.view.requests[1].outputs
+        timeline.step("token", count, back=True)
+        assert timeline.event(timeline.now).kind == "emit" and timeline.view.requests[1].outputs == had - count, here
+        there = timeline.now
+        timeline.step("token", count)
+        assert timeline.view.requests[1].outputs == had and timeline.now <= here
+        timeline.step("token", count, back=True)
+        assert timeline.now == there
+
+
+def test_the_first_token_back_is_the_beginning_of_the_record() -> None:
+    timeline = started()
+    while not timeline.view.requests[1].outputs:
+        timeline.step("round")
+    assert timeline.event(timeline.now).kind == "round_end"
+    assert timeline.step("token", back=True).reason == "start" and timeline.now == 1
+
+
 def test_stepping_back_past_the_beginning_stops_at_the_first_event() -> None:
     timeline = started()
     assert timeline.step("round", back=True) == Stop("start", 1, "the beginning of the record")

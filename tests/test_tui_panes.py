@@ -70,6 +70,16 @@ def test_tokens_show_text_mark_draft_and_where_states_stand() -> None:
     assert "▲" in state and "◆3" in state
 
 
+def test_with_four_lines_the_states_stay_and_drafts_are_shown_while_they_are_undecided() -> None:
+    def labels(frame: Frame) -> list[str]:
+        return [line.split()[0] for line in lines(built(TokensPane(), frame, 78, 4))]
+
+    assert labels(samples.live_frame()) == ["pos", "token", "mark", "state"]
+    assert labels(samples.dirty_frame()) == ["pos", "token", "draft", "state"]
+    content = built(TokensPane(), samples.live_frame(), 78, 4)
+    assert "▲" in lines(content)[3] and "B" in lines(content)[2]
+
+
 def test_the_draft_row_stands_under_the_tokens_it_became() -> None:
     frame = samples.live_frame()
     request = frame.request
@@ -194,6 +204,29 @@ def test_the_block_pool_is_called_blocks() -> None:
     assert labels.count("kv") == 1 and "blocks" in labels
 
 
+def test_the_cursors_are_not_in_step_while_h_or_conv_has_no_state() -> None:
+    frame = samples.live_frame()
+    place = Place("live", samples.SLOT)
+    assert "in step" in plain(built(CursorsPane(), frame).note)
+    for missing in ({"h_position": None}, {"conv_position": None}, {"h_position": None, "conv_position": None}):
+        states = frame.view.states.set(place, dataclasses.replace(frame.view.states[place], **missing))
+        content = built(CursorsPane(), dataclasses.replace(frame, view=dataclasses.replace(frame.view, states=states)))
+        assert "in step" not in plain(content.note) and any("no state" in text for text in lines(content))
+
+
+def test_the_scale_of_the_ruler_says_what_it_counts() -> None:
+    assert lines(built(CursorsPane(), samples.live_frame(), 60, 12))[0].split()[:2] == ["tokens", "0"]
+
+
+@pytest.mark.parametrize("writer", ["prefill", "ring_restore", "landed"])
+def test_who_wrote_a_place_is_told_whole_in_the_overview(writer: str) -> None:
+    frame = samples.live_frame()
+    at = frame.view.states[Place("live", samples.SLOT)].h_writer
+    rows = tuple(dataclasses.replace(row, kind=writer) if row.seq == at else row for row in frame.events)
+    told = f"{at} {'restore' if writer == 'ring_restore' else writer}"
+    assert any(told in text for text in lines(built(SlotsPane(), dataclasses.replace(frame, events=rows), 38, 9)))
+
+
 def test_pools_show_use_total_peak_and_history() -> None:
     line = plain(row_with(built(CursorsPane(), samples.live_frame(), 60, 12), "6/96"))
     assert "▴14" in line and "*" in line and "▁" in line
@@ -212,7 +245,8 @@ def test_a_full_pool_is_marked() -> None:
 def test_stops_tell_what_was_expected_and_what_was_found() -> None:
     content = built(StopsPane(), samples.broken_frame())
     assert "positions agree" in lines(content)[0] and "@1043" in lines(content)[0]
-    assert "expected" in lines(content)[1] and "found" in lines(content)[2]
+    assert lines(content)[1].strip() == "conv is 2 tokens ahead of h and KV (53 vs 51)"
+    assert "expected" in lines(content)[2] and "found" in lines(content)[3]
     assert content.rows[0].target == ("event", 1043)
     assert any(text.startswith("▸b3") for text in lines(content))
 

@@ -7,7 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from inspector.tui.text import between, crop, fit, line_width, pad, plain, shift, size_text, token_text, visible, width
+from inspector.tui.text import (
+    between,
+    crop,
+    cut,
+    fit,
+    line_width,
+    pad,
+    plain,
+    shift,
+    size_text,
+    token_text,
+    visible,
+    width,
+    wrap,
+)
 
 
 @given(st.text(max_size=30))
@@ -68,7 +82,7 @@ def test_shift_drops_cells_and_fills_a_halved_wide_character() -> None:
 
 
 def test_between_keeps_the_right_end_and_lets_the_left_give_way() -> None:
-    assert plain(between((("left side", ""),), (("right", ""),), 10)) == "left right"
+    assert plain(between((("left side", ""),), (("right", ""),), 10)) == "left…right"
     assert line_width(between((("left", ""),), (("right", ""),), 20)) == 20
 
 
@@ -80,3 +94,17 @@ def test_sizes_are_written_for_people() -> None:
         "5.0 MiB",
         "3.0 GiB",
     ]
+
+
+def test_a_cut_line_ends_with_an_ellipsis_and_a_fitting_one_does_not() -> None:
+    line = (("left ", "a"), ("side", "b"))
+    assert plain(cut(line, 9)) == "left side" and plain(cut(line, 8)) == "left si…" and plain(cut(line, 5)) == "left…"
+    assert plain(cut((("left   ", ""),), 5)) == "left "
+    assert plain(cut((("漢字漢字", ""),), 4)) == "漢 …" and cut(line, 0) == ()
+
+
+def test_wrapped_lines_are_indented_lose_nothing_and_break_long_words() -> None:
+    lines = [plain(line) for line in wrap((("  ", ""), ("one two three four five", "a")), 12, 4)]
+    assert lines == ["  one two", "    three", "    four", "    five"]
+    long = [plain(line) for line in wrap((("x" * 25, ""),), 10, 2)]
+    assert "".join(text.strip() for text in long) == "x" * 25 and all(len(text) <= 10 for text in long)

@@ -105,8 +105,9 @@ class RoundEnd(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Event):
-    """The round waits here for an answer: ``what`` is drafts, accept or boundary. ``default`` is what the policy would
-    answer (drafts: their number; accept: rows; boundary: outputs kept). Left paused, a person may answer instead."""
+    """The round waits here for an answer: ``what`` is drafts, accept or boundary. ``default`` is what it goes
+    on with when nobody answers: the rule's, or what the action asked for (drafts: their number; accept: rows; boundary:
+    outputs kept). Left paused, a person may answer."""
 
     kind: ClassVar[str] = "decision"
     what: str = ""

@@ -23,7 +23,7 @@ def _double_free(rt: Runtime) -> Mapping[str, Change]:
 @fault(
     "dummy-forgotten",
     "F11",
-    "the row of the padding dummy is counted with those for requests",
+    "the spare slot that padding writes (the dummy) is counted as one for requests",
     "NVIDIA/TensorRT-LLM#13179",
 )
 def _dummy(rt: Runtime) -> Mapping[str, Change]:

@@ -15,14 +15,14 @@ from engine.seams import Change
 @fault(
     "wrong-step-index",
     "F3",
-    "the step with the number of accepted rows is taken, not the one before",
+    "after n accepted rows the state of step n is committed; steps count from 0, so it is n - 1",
     "xLLM-AI/xllm#2247",
 )
 def _n(rt: Runtime) -> Mapping[str, Change]:
     return {"commit.row": lambda row, k, **_: min(row + 1, k - 2)}
 
 
-@fault("one-row-short", "F3", "verify records drafts + 1 rows, rollback folds one less", "ekryski/mlx-swift-lm#143")
+@fault("one-row-short", "F3", "the rollback keeps one accepted row too few", "ekryski/mlx-swift-lm#143")
 def _short(rt: Runtime) -> Mapping[str, Change]:
     return {"commit.row": lambda row, **_: max(0, row - 1)}
 

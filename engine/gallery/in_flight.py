@@ -24,7 +24,12 @@ def _while_pending(rt: Runtime) -> Mapping[str, Change]:
     return {"sync.skip": change}
 
 
-@fault("moved-before-landed", "F10", "rows are permuted before the copy into them lands", "vllm-project/vllm#53919")
+@fault(
+    "moved-before-landed",
+    "F10",
+    "a request is moved to another slot while the commit of its state is still queued",
+    "vllm-project/vllm#53919",
+)
 def _moved(rt: Runtime) -> Mapping[str, Change]:
     def change(skip: bool, req: int = -1, at: str = "") -> bool:
         if at == "compact":
@@ -48,7 +53,7 @@ def _freed(rt: Runtime) -> Mapping[str, Change]:
 @fault(
     "stale-plane",
     "F3",
-    "planes are counted from the end of the widest batch, a short one leaves the old ones there",
+    "the commit after a short verify takes a state that a row of an older, wider verify left behind",
     "ggml-org/llama.cpp#22746",
     silent=True,
     needs="drafts",

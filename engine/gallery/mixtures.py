@@ -40,7 +40,7 @@ def _filled(source: Tensor, like: Tensor) -> Tensor:
 @fault(
     "rank-local-free-order",
     "F7",
-    "ranks free in another order and disagree on the slot: half of the heads is another's",
+    "two ranks free in different orders and disagree on the slot: half of the heads is another's",
     "Avarok-Cybersecurity/atlas#969",
     silent=True,
 )

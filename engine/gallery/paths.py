@@ -43,7 +43,7 @@ def _one_token_tail(rt: Runtime) -> Mapping[str, Change]:
 @fault(
     "mixed-batch",
     "F4",
-    "a plain row of a mixed batch reads the step that a speculative row's accepted count selects",
+    "a decode without drafts goes on from the step that another request's accepted count selects",
     "vllm-project/vllm#35447",
     silent=True,
     needs="drafts",
@@ -102,7 +102,7 @@ def _preverify_key(rt: Runtime) -> Mapping[str, Change]:
 @fault(
     "chunk-grid-per-batch",
     "F6",
-    "chunk snapshots are indexed by the batch's chunk grid: the row of another request is saved",
+    "chunk snapshots are looked up by the chunks of the whole batch: another request's state is saved",
     "sgl-project/sglang#37836",
     silent=True,
 )

@@ -20,7 +20,7 @@ PAD, PADS = 0, 3
 @fault(
     "stale-padding",
     "F8",
-    "padded rows carry the table entry that the verify of another request left there",
+    "padding writes the slot that the verify of another request used before it",
     "vllm-project/vllm#37728",
     needs="drafts",
 )

@@ -36,7 +36,9 @@ def _choice(words: Words, arg: Arg, debugger: Debugger) -> str:
     if len(near) == 1:
         return near[0]
     shown = ", ".join(near or known)
-    raise UsageError(f'{arg.name} is one of {shown}, not "{visible(text):.60}".{suggest(text, known)}')
+    can = "is one of" if "," in shown else "must be"
+    hint = suggest(text, known)
+    raise UsageError(f'{arg.name} {can} {shown}, not "{visible(text):.60}"' + (f".{hint}" if hint else ""))
 
 
 def _int(words: Words, arg: Arg, debugger: Debugger) -> int:
@@ -144,7 +146,9 @@ def bind(command: Command, words: Words, debugger: Debugger) -> dict[str, Any]:
     try:
         return _bind(command, words, debugger)
     except UsageError as error:
-        raise UsageError(f"{command.name}: {error}. Usage: {command.usage}") from None
+        said = str(error)
+        end = "" if said.endswith((".", "?", "!")) else "."
+        raise UsageError(f"{command.name}: {said}{end} Usage: {command.usage}") from None
 
 
 def _bind(command: Command, words: Words, debugger: Debugger) -> dict[str, Any]:

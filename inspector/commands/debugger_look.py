@@ -10,6 +10,7 @@ from engine.events import Event, Place, TensorData, TensorRef
 from inspector.commands.errors import CommandError, ExpressionError
 from inspector.commands.places import PlaceSpec, When
 from inspector.commands.values import Scope, ValueProblem
+from inspector.describe import Texts, describe
 from inspector.text import suggest
 from sessions.errors import Cancelled, DivergedError, NotAvailable
 from sessions.finding import Finding
@@ -76,6 +77,16 @@ class Looking:
         running, else the lowest; -1 when there is none."""
         view = self.timeline.view
         return self.request_of(view, view.last)
+
+    def describe(self, event: Event, view: LedgerView | None = None) -> str:
+        """One line for an event. Its tokens have texts also where the run told them later, or only the model knows."""
+        seen = self.view if view is None else view
+        told = Texts(lambda token: seen.texts.get(token) or self._text(token))
+        return describe(event, replace(seen, texts=told))  # type: ignore[arg-type]
+
+    def _text(self, token: int) -> str | None:
+        known = self.timeline.text(token)
+        return self.timeline.view_at(self.timeline.last).texts.get(token) if known is None else known
 
     def request_of(self, view: LedgerView, event: Event | None) -> int:
         if self.focus.req is not None and self.focus.req in view.requests:

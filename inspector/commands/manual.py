@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from inspector.commands.fields import EVENT_FIELDS, TABLES
 from inspector.commands.functions import FUNCTIONS
+from inspector.commands.locations import FORMS
 from inspector.commands.names import NAMES
 from inspector.commands.places import COMPUTED
 from inspector.commands.registry import NEEDS, Command, Registry
@@ -35,6 +36,20 @@ INSTANTS = [
     ("start, end, now", "first event, last event of this branch, here"),
 ]
 
+REV = [
+    "rev MOVEMENT",
+    "  a word before a movement, which goes back: rev step 5, rev continue. Nothing is executed or changed.",
+    "  movements: {able}",
+    "  the same: reverse step, reverse-step; most have a short name too (S, N, C: help step)",
+    "  example: rev step 5",
+]
+EXPRESSIONS = [
+    "names, fields (ring.next), indices (drafts[0]), + - * / // %, comparisons, and or not in, a if b else c,",
+    '  lists (1, 2) and texts in quotes: accepted < k, event.what == "accept", skew != 0',
+    "  what is not known is none: arithmetic with it gives none, a comparison with it is false",
+    "  help names and help functions list what there is",
+]
+
 
 def help_lines(registry: Registry, topic: str) -> list[str]:
     """The answer of ``help TOPIC``. Raises UsageError for a topic that is not there."""
@@ -44,10 +59,17 @@ def help_lines(registry: Registry, topic: str) -> list[str]:
         return table(("name", "is"), [(name, item.about) for name, item in NAMES.items()])
     if topic == "functions":
         return table(("function", "gives"), [(item.form, item.about) for item in FUNCTIONS.values()])
-    if topic in ("places", "place"):
+    if topic in ("places", "place", "PLACE"):
         return table(("place", "is"), [*PLACES, *COMPUTED.items()])
-    if topic in ("time", "instants"):
+    if topic in ("time", "instants", "WHEN"):
         return table(("instant", "is"), INSTANTS)
+    if topic in ("rev", "reverse"):
+        able = ", ".join(command.name for command in registry.commands if command.reversible)
+        return [line.format(able=able) for line in REV]
+    if topic in ("expressions", "expr", "EXPR"):
+        return EXPRESSIONS
+    if topic in ("WHERE", "locations"):
+        return table(("WHERE", "stops at"), list(FORMS.items()))
     return _command(registry, registry.resolve(topic)[0])
 
 
@@ -61,7 +83,7 @@ def _overview(registry: Registry) -> Iterator[str]:
         ]
         yield from (f"  {line}" for line in table(("", "", ""), rows)[1:])
     yield "rev goes before a movement: rev step 5, rev continue. An empty line repeats the last movement."
-    yield "help COMMAND tells more; so do help names, help functions, help places, help time."
+    yield "help COMMAND tells more; so do help rev, WHERE, expressions, names, functions, places, time."
 
 
 def _command(registry: Registry, command: Command) -> list[str]:
@@ -75,9 +97,11 @@ def _command(registry: Registry, command: Command) -> list[str]:
             f"  short: {', '.join(command.aliases)}" + (f"; backwards: {', '.join(backwards)}" if backwards else "")
         )
     lines += [f"  {line}" for line in command.details.splitlines()]
-    needs = [NEEDS[need] for need in sorted(command.needs)]
+    needs = [NEEDS[need] for need in sorted(command.needs - {"past"})]
     if needs:
         lines.append(f"  needs: {'; '.join(needs)}")
+    if "past" in command.needs:
+        lines.append("  in the past it opens a branch")
     if command.example:
         lines.append(f"  example: {command.example}")
     return lines

@@ -15,6 +15,8 @@ from sessions.view import LedgerView, RequestFact, StateFact
 if TYPE_CHECKING:
     from sessions.timeline import Timeline
 
+STORY = ("story", "look", "judge")
+
 
 def width(text: str) -> int:
     """Columns a text takes: wide characters two, combining ones none."""
@@ -57,6 +59,11 @@ def positions(state: StateFact | None) -> str:
 def note_text(note: Note) -> str:
     """A note for a line of its own, with who wrote it when that is known."""
     return visible(note.text) + (f" ({visible(note.author)})" if note.author else "")
+
+
+def story(timeline: Timeline) -> list[Note]:
+    """What the session itself tells of what happened in it, where to look, and the verdict: the notes of a room."""
+    return [note for note in timeline.notes if note.kind == "note" and note.name in STORY]
 
 
 def place_of(timeline: Timeline) -> str:

@@ -1,11 +1,17 @@
-"""More about a finding than its invariant says: which fault is on, what to look at, what to do next."""
+"""More about a finding than its invariant says: where it began, which fault is on, what to look at and do next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
+from engine.events import Event, Place, StateCopy
 from sessions.finding import Finding
+from sessions.invariants import ORACLES
 from sessions.view import LedgerView
+
+if TYPE_CHECKING:
+    from sessions.timeline import Timeline
 
 # By the name of the finding: what shows the cause, as commands.
 NEXT: dict[str, str] = {
@@ -45,6 +51,80 @@ NEXT: dict[str, str] = {
     "twin": "goto the round before, judge there; the margin tells a near tie from a fault",
     "diverged": "the bytes changed without an event: break on the last event that wrote the place, and step",
 }
+
+# Findings after which the state of a request is wrong, or may be: the later ones follow from the first.
+OF_STATE = frozenset(
+    ("positions-agree", "position-expected", "accept-length", "accepted-range", "step-index", "clean-live",
+     "verify-rows", "token-fed", "engine-agrees", "bytes-moved", "all-layers", "read-after-sync", "snapshot-label",
+     "prefix-depth", "digest-after-restore", "sealed-immutable", "written-before-read", "zeroed-on-reuse",
+     "zeroed-alike", "one-writer", "own-bytes", "padded-rows", "dtype-and-shape", "layer0-oracle", "golden", "twin")
+)  # fmt: skip
+# A copy from these brings back what was kept before, so it may undo what went wrong since.
+KEPT = ("checkpoint", "ring", "prefix")
+
+
+def in_order(found: Iterable[Finding]) -> list[Finding]:
+    """By event; of one event invariants before oracles, which see only that it came out wrong."""
+    return sorted(found, key=lambda finding: (finding.seq, finding.name in ORACLES))
+
+
+def chain(timeline: Timeline, asked: Finding) -> list[Finding]:
+    """The findings up to now about the same as ``asked``, itself among them, in order: the first is where it began.
+
+    About the same is what concerns the state of one request (or one kept place) and was not undone since by a copy from
+    before it; where no state is concerned, what breaks the same invariant in the same way."""
+    view = timeline.view_at(asked.seq)
+    whole, about = in_order(timeline.findings(None, max(timeline.now, asked.seq))), _subject(view, asked)
+    alike = [other for other in whole if _subject(view, other) == about]
+    low = high = asked.seq
+    for other in reversed([other for other in alike if other.seq < asked.seq]):
+        if undone_by(timeline, asked, other.seq, low) is not None:
+            break
+        low = other.seq
+    for other in (other for other in alike if other.seq > asked.seq):
+        if undone_by(timeline, asked, high, other.seq) is not None:
+            break
+        high = other.seq
+    return [other for other in alike if low <= other.seq <= high]
+
+
+def undone_by(timeline: Timeline, about: Finding, since: int, until: int) -> Event | None:
+    """The event after ``since`` and up to ``until`` by which the request that a finding is about got a state back that
+    is older than ``since``; None when there is none."""
+    subject = _subject(timeline.view_at(about.seq), about)
+    if not isinstance(subject, _State) or subject.kept:
+        return None
+    events = timeline.events(since + 1, until)
+    return next((event for event in events if _brings_back(timeline, event, since, subject.req)), None)
+
+
+class _State(NamedTuple):
+    """The state of a request, or of a kept place of it."""
+
+    req: int
+    kept: str = ""
+
+
+def _subject(view: LedgerView, finding: Finding) -> _State | tuple[str, int, str]:
+    if finding.name not in OF_STATE:
+        return finding.name, finding.req, finding.where
+    where = finding.where.rsplit(" to ", 1)[-1]  # of a route the place that was written
+    if where.startswith(("ring:", "prefix:")):
+        return _State(finding.req, where)
+    try:
+        place = Place.from_text(where)
+    except ValueError:
+        return _State(finding.req)
+    # An event in the round of one request may write the state of another; one that has ended has no state to confuse.
+    tenant, told = view.slot_owner.get(place.slot, finding.req), view.requests.get(finding.req)
+    return _State(finding.req if told is not None and told.status == "finished" else tenant)
+
+
+def _brings_back(timeline: Timeline, event: Event, since: int, req: int) -> bool:
+    if not isinstance(event, StateCopy) or event.dst.kind != "live" or event.src.kind not in KEPT or event.req != req:
+        return False
+    kept = timeline.view_at(event.seq - 1).states.get(event.src)
+    return kept is not None and event.parts == "h+conv" and max(kept.h_writer, kept.conv_writer) < since
 
 
 def more(view: LedgerView, finding: Finding) -> Iterator[str]:

@@ -115,8 +115,9 @@ class Frame:
     """One instant of the debugger.
 
     ``changed`` holds the keys that the last step changed (``LedgerView.changed`` form), ``findings`` what is broken
-    now, ``known_findings`` how many are known in all. ``events`` are rows around ``view.seq``; ``first`` and ``last``
-    bound the run. ``layer`` and ``head`` are -1 while the focus is further out.
+    now, newest event first, ``known_findings`` how many are known in all, ``elsewhere`` other branches that have
+    findings of their own (number, how many). ``events`` are rows around ``view.seq``; ``first`` and ``last`` bound the
+    run. ``layer`` and ``head`` are -1 while the focus is further out.
     """
 
     view: LedgerView = field(default_factory=LedgerView)
@@ -134,6 +135,7 @@ class Frame:
     base: str = ""
     findings: tuple[Finding, ...] = ()
     known_findings: int = 0
+    elsewhere: tuple[tuple[int, int], ...] = ()
     invariants: int = 0
     stop: str = ""
     stop_kind: str = ""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from inspector.describe import body
+from inspector.describe import Texts, body
+from inspector.judging.why import in_order
 from inspector.tui.frame import EventRow, Frame, Key, Marks, PoolSample, StopRow, difference
 from inspector.tui.ports import DebuggerPort
 from inspector.tui.verifyrows import verify_rows
+from sessions.finding import Finding
 from sessions.view import LedgerView
 
 AROUND = 120
@@ -19,23 +22,24 @@ KEPT_SAMPLES = 400
 FINDINGS_SHOWN = 50
 
 
-class _Texts(Mapping[int, str]):
-    """Texts of tokens, looked up when they are asked for; nothing to count or to go through."""
+def newest_first(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Findings by event, the last event first; those of one event in the order they were made, invariants before what
+    oracles and comparisons found: the first says most directly what is wrong."""
+    return tuple(sorted(in_order(findings[-4 * FINDINGS_SHOWN :]), key=lambda finding: -finding.seq))[:FINDINGS_SHOWN]
 
-    def __init__(self, known: Callable[[int], str | None]) -> None:
-        self._known = known
 
-    def __getitem__(self, token: int) -> str:
-        text = self._known(token)
-        if text is None:
-            raise KeyError(token)
-        return text
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
+def found_elsewhere(timeline: Any) -> tuple[tuple[int, int], ...]:
+    """(branch, findings) of every other branch that has some where the path of this one does not lead."""
+    branches = timeline.branches
+    begins = {branch.id: branch.at for branch in branches}
+    parents = {branch.id: branch.parent for branch in branches}
+    here = timeline.branch
+    while here > 0 and here in parents:
+        # the path leaves its parent here: what the parent found before is on the path
+        begins[parents[here]] = max(begins[parents[here]], begins[here])
+        here = parents[here]
+    counts = ((number, len(timeline.findings(at + 1, None, number))) for number, at in begins.items())
+    return tuple((number, count) for number, count in counts if count and number != timeline.branch)
 
 
 class Framer:
@@ -58,6 +62,7 @@ class Framer:
         self._samples: deque[PoolSample] = deque(maxlen=KEPT_SAMPLES)
         self._values: dict[str, str] = {}
         self._told: tuple[int, Mapping[int, str]] = (0, {})
+        self._elsewhere: tuple[tuple[int, int], ...] = ()
 
     def moved(self) -> None:
         """A step is over: what differs from the view before it is what changed."""
@@ -87,8 +92,9 @@ class Framer:
             req=debugger.request,
             layer=-1 if focus.layer is None else focus.layer,
             head=-1 if focus.head is None else focus.head,
-            findings=tuple(findings[: -FINDINGS_SHOWN - 1 : -1]),
+            findings=newest_first(findings),
             known_findings=len(findings),
+            elsewhere=self._found_elsewhere(),
             invariants=len(invariants),
             stop=self.stop,
             stop_kind=self.stop_kind,
@@ -103,6 +109,12 @@ class Framer:
             recording=self._recording(),
             verify=None if self.running else verify_rows(timeline, view, debugger.request, self._text),
         )
+
+    def _found_elsewhere(self) -> tuple[tuple[int, int], ...]:
+        """Other branches with findings that are not on the path of this one, and how many."""
+        if not self.running:
+            self._elsewhere = found_elsewhere(self.debugger.timeline)
+        return self._elsewhere
 
     def _text(self, token: int) -> str:
         known = self._known(token)
@@ -139,7 +151,7 @@ class Framer:
                 known.clear()
                 missing = list(range(low, high + 1))
             # picks that were not emitted have texts too, though the run never told them
-            view = replace(timeline.view, texts=_Texts(self._known))
+            view = replace(timeline.view, texts=Texts(self._known))
             for event in timeline.events(missing[0], missing[-1]):
                 known[event.seq] = EventRow(event.seq, event.kind, event.req, body(event, view))
         return tuple(known[seq] for seq in range(low, high + 1) if seq in known)

@@ -61,7 +61,7 @@ class Requests:
         if self.worker.busy and self._goes_far(self.worker.line):
             self.note(f"{self.worker.line} is running: space pauses it first")
             return
-        if self.frame.mode == "HISTORY" and not self._asked_branch and self._acts(line):
+        if self._in_the_past and not self._asked_branch and self._acts(line):
             self._ask_branch(line, lambda: self.worker.submit(line, quiet=key))
             return
         self.worker.submit(line, quiet=key)
@@ -73,10 +73,15 @@ class Requests:
             self.holding = True
             self.worker.verify(drafts)
 
-        if self.frame.mode == "HISTORY" and not self._asked_branch:
+        if self._in_the_past and not self._asked_branch:
             self._ask_branch("verify", go)
         else:
             go()
+
+    @property
+    def _in_the_past(self) -> bool:
+        """Whether later events exist that an action here would leave: at the end of a recording there are none."""
+        return self.frame.mode == "HISTORY" and self.frame.view.seq < self.frame.last
 
     def _ask_branch(self, line: str, go: Callable[[], None]) -> None:
         def answered(yes: bool | None) -> None:

@@ -29,6 +29,8 @@ class TensorJobs:
         self._seen_at = (-1, -1)
         self._seen_place: Place | None = None
         self._older: dict[TensorRef, TensorData] = {}
+        # event of the stop at which the bytes in sight were new
+        self._new_at = -1
 
     def moved(self) -> None:
         """The present changed: everything is to be read again."""
@@ -84,6 +86,7 @@ class TensorJobs:
                 self._seen = {ref: data for ref, data in self._seen.items() if ref.place == place}
             else:
                 self._older, self._seen = self._seen, {}
+                self._new_at = now[1]
             self._seen_at, self._seen_place = now, place
         known = self._seen.get(ref)
         if known is None:
@@ -149,10 +152,22 @@ class TensorJobs:
             usable = base is not None and self._same_refs(place)
             return tensorwork.table(
                 view.seq, view.start.recurrent_layers, place, self._read,
-                self.base if usable else "", base if usable else None, self.base != LAST_STOP,
+                self._base_name if usable else "", base if usable else None, self._since,
             )  # fmt: skip
         except (LookupError, ValueError, OSError, RuntimeError) as error:
             return TensorTable(view.seq, str(place), self.base, reason=_reason(error))
+
+    @property
+    def _since(self) -> int | None:
+        """The event at which the bytes in sight were new, when they are compared with the stop before; else None."""
+        return self._new_at if self.base == LAST_STOP else None
+
+    @property
+    def _base_name(self) -> str:
+        """What the bytes are compared with: the last stop, or the one before what changed them last."""
+        since = self._since
+        late = since is not None and since != self.debugger.timeline.view.seq
+        return f"before event {since}" if late else self.base
 
     def _touch(self, place: Place) -> None:
         """Read all of a place, so that the tensors of the stop before become the older ones."""
@@ -176,7 +191,7 @@ class TensorJobs:
             base = self._base_reader()
             if self.base == LAST_STOP and ref not in self._older:
                 base = None
-            return tensorwork.slab(view.seq, place, layer, part, self._read, self.base, base)
+            return tensorwork.slab(view.seq, place, layer, part, self._read, self._base_name, base)
         except (LookupError, ValueError, OSError, RuntimeError) as error:
             return Slab(view.seq, str(place), layer, part, None, reason=_reason(error))
 

@@ -23,10 +23,11 @@ def table(
     read: Reader,
     base_name: str = "",
     base: Reader | None = None,
-    judged: bool = True,
+    since: int | None = None,
 ) -> TensorTable:
-    """One row per layer and part of ``place``, compared with what ``base`` reads under the same layer and part. Not
-    ``judged``: a difference is a change, not an error."""
+    """One row per layer and part of ``place``, compared with what ``base`` reads under the same layer and part. With
+    ``since`` a difference is a change that the stop at that event showed, not an error."""
+    judged = since is None
     rows: list[TensorRow] = []
     name = str(place)
     for layer in layers:
@@ -34,7 +35,7 @@ def table(
             found = read(TensorRef(place, layer, part))
             expected = base(TensorRef(place, layer, part)) if base is not None else None
             rows.append(row(layer, part, found, expected, judged))
-    words = "" if base is None else verdict(rows) if judged else changes(rows)
+    words = "" if base is None else verdict(rows) if since is None else changes(rows, seq, since)
     return TensorTable(seq, name, base_name, tuple(rows), words)
 
 
@@ -68,14 +69,15 @@ def row(layer: int, part: str, found: TensorData, expected: TensorData | None, j
     )
 
 
-def changes(rows: list[TensorRow]) -> str:
-    """How much changed since the stop before."""
+def changes(rows: list[TensorRow], seq: int, since: int) -> str:
+    """How much changed since the stop before; when that is nothing, how much did at ``since``, the stop that stays in
+    sight."""
     moved = sum(not row.same for row in rows)
-    return (
-        f"{moved} of {len(rows)} tensors changed since the last stop"
-        if moved
-        else "nothing changed since the last stop"
-    )
+    if not moved:
+        return "nothing changed since the last stop"
+    if since != seq:
+        return f"nothing changed now; at event {since} {moved} of {len(rows)} did"
+    return f"{moved} of {len(rows)} tensors changed since the last stop"
 
 
 def verdict(rows: list[TensorRow]) -> str:

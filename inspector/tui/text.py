@@ -103,6 +103,17 @@ def crop(spans: Iterable[Span], cells: int) -> Line:
     return tuple(out)
 
 
+def cut(spans: Iterable[Span], cells: int) -> Line:
+    """``spans`` as they are when they fit in ``cells``; else cut, with an ellipsis that says so (not for blanks)."""
+    line = spans if isinstance(spans, tuple) else tuple(spans)
+    if cells <= 0:
+        return ()
+    if line_width(line) <= cells or not plain(shift(line, cells)).strip():
+        return crop(line, cells)
+    kept = crop(line, cells - 1)
+    return (*kept, (" " * (cells - 1 - line_width(kept)) + ELLIPSIS, line[len(kept) - 1][1] if kept else ""))
+
+
 def shift(spans: Iterable[Span], cells: int) -> Line:
     """``spans`` without their first ``cells`` cells."""
     out: list[Span] = []
@@ -137,7 +148,27 @@ def between(left: Iterable[Span], right: Iterable[Span], cells: int, role: str =
     """``left`` and ``right`` at the two ends of a line of ``cells``; ``left`` gives way first."""
     tail = crop(right, cells)
     room = cells - line_width(tail)
-    return (*pad(left, room, role), *tail)
+    return (*pad(cut(left, room), room, role), *tail)
+
+
+def wrap(line: Line, width: int, indent: int = 0) -> list[Line]:
+    """``line`` broken at spaces into lines of at most ``width``; all but the first are indented."""
+    out: list[Line] = []
+    indent = max(0, min(indent, width - 8))
+    while line_width(line) > max(1, width):
+        head = plain(crop(line, width))
+        at = head.rfind(" ", indent + 1)
+        # a word longer than a line is broken where the line ends
+        at = at if head[:at].strip() else len(head)
+        size = line_width(((head[:at], ""),))
+        out.append(crop(line, size))
+        rest = shift(line, size)
+        while rest and rest[0][0].startswith(" "):
+            rest = shift(rest, 1)
+        line = ((" " * indent, ""), *rest) if indent else rest
+        if not rest:
+            return out
+    return [*out, line]
 
 
 def plain(spans: Iterable[Span]) -> str:

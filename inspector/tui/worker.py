@@ -12,7 +12,7 @@ import gc
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +165,8 @@ class Worker:
             self._send(OpenFailed(_paragraph(error), cancelled=self._interrupt.is_set()))
             return
         # imported here, after the first paint: together they take longer than Textual itself
-        from inspector.tui.framing import Framer
+        from inspector.tui.framing import Framer, found_elsewhere
+        from inspector.tui.panes.facts import elsewhere_text
         from inspector.tui.tensorjobs import TensorJobs
 
         debugger: DebuggerPort = opened
@@ -180,9 +181,11 @@ class Worker:
             self.framer.stop = "opened at its end: S I N go back, [ ] scrub events, { } marks, c and C run to stops"
             self.framer.stop_kind = "note"
         remarks = tuple(debugger.timeline.remarks)
-        if remarks:
-            self.framer.stop, self.framer.stop_kind = remarks[0], "hit"
-            self._send(Answered("open", remarks, "ok"))
+        elsewhere = elsewhere_text(found_elsewhere(debugger.timeline))
+        if remarks or elsewhere:
+            self.framer.stop, self.framer.stop_kind = (*remarks, elsewhere)[0], "hit"
+        if told := (*remarks, *((elsewhere,) if remarks and elsewhere else ()), *story_lines(debugger.timeline)):
+            self._send(Answered("open", told, "ok"))
         self._show()
         try:
             self._serve()
@@ -242,7 +245,7 @@ class Worker:
         finally:
             self.busy = framer.running = False
         framer.moved()
-        reply = _tell(framer, result)
+        reply = _tell(framer, result, line)
         self._send(Answered(line, tuple(result.lines), result.status, quiet, reply))
         self._show()
 
@@ -287,6 +290,15 @@ class Worker:
             self._send(FrameReady(self.framer.frame()))
 
 
+def story_lines(timeline: Any) -> tuple[str, ...]:
+    """The story that a session carries in its notes, under its title; () for most sessions."""
+    from inspector.commands.render import story
+
+    notes = [note.text for note in story(timeline)]
+    title = str(timeline.meta.get("title", ""))
+    return (*([title] if title else []), *notes, "why tells this again, and what was found") if notes else ()
+
+
 def _paragraph(error: BaseException) -> str:
     return str(error.args[0] if isinstance(error, KeyError) and error.args else error).strip() or type(error).__name__
 
@@ -306,7 +318,7 @@ KINDS = {
 }
 
 
-def _tell(framer: Framer, result: Any) -> tuple[str, str]:
+def _tell(framer: Framer, result: Any, line: str) -> tuple[str, str]:
     """The sentence of the stop line. Returns it, and its kind, when the command stopped nowhere new: then it is the
     answer to what was typed, and no finding or open decision may hide it."""
     lines = [line for line in result.lines if line.strip()]
@@ -320,8 +332,24 @@ def _tell(framer: Framer, result: Any) -> tuple[str, str]:
         framer.stop, framer.stop_kind = text.strip(), KINDS.get(reason, "step")
         if reason not in ("refused", "error", "edge", "start"):
             return "", ""
-    elif len(lines) == 1:
-        framer.stop, framer.stop_kind = lines[0].strip(), "note"
+    elif lines:
+        framer.stop, framer.stop_kind = answer_text(result.lines, line), "note"
+    elif framer.stop_kind == "error":
+        # an answer without words: at least what went wrong before is over
+        framer.stop, framer.stop_kind = f"{line}: done", "note"
     else:
         return "", ""
     return framer.stop, framer.stop_kind
+
+
+def answer_text(lines: Sequence[str], line: str) -> str:
+    """The one sentence for an answer: its first line; of a comparison the result; of a table what was asked and how
+    long the answer is."""
+    from inspector.tui.panes.output import tabular
+
+    told = [text for text in lines if text.strip()]
+    parts = [text for text in told if text.startswith(("h: ", "conv: "))]
+    if len(parts) > 1:
+        # a comparison: what came of it stands at its end
+        return f"{line.strip()}: {'; '.join(parts)}"
+    return told[0].strip() if not tabular(told)[0] else f"{line.strip()}: {len(told)} lines, escape closes them"

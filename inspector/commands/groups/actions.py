@@ -31,6 +31,8 @@ LIVE = ("live", "past")
 ON_REQUEST = ("live", "past", "request")
 # Phases of a verify round in which its accept decision is still to come.
 BEFORE_ACCEPT = ("begin", "decide:drafts", "draft", "verify")
+# As written it works in a script and at the ':' line: help of break, verify and accept.
+FORCED = '  tbreak decision if event.what == "accept"\n  verify 3\n  accept 2'
 TOKENS = 'token ids (1 2 3 or 1,2,3), "a text", or a number of drafts'
 
 
@@ -41,15 +43,20 @@ def register(registry: Registry) -> None:
         aliases=("v",), needs=ON_REQUEST, example="verify 2", repeats=True,
         details=(
             "verify alone lets the drafter speak; verify 2 keeps its first two drafts; verify ids 5 6 7 and "
-            'verify " four entries" give the drafts by hand. The round ends with its commit; break accept or '
-            "event steps stop inside it."
+            'verify " four entries" give the drafts by hand. The round runs to its commit, and the accept rule counts '
+            "the rows. To count them yourself, stop at the question (the key v on the screen does):\n" + FORCED
         ),
     )(_verify)  # fmt: skip
     registry.command(
         "accept", "act", "confirm k rows of the verify that is open, or of the next one",
         Arg("rows", "times", "1 to K: accepted drafts + 1"),
         aliases=("a",), needs=ON_REQUEST, example="accept 2",
-        details="In an open round it goes on to the accept decision; else it runs the next round with it.",
+        details=(
+            "In a verify that is open it is the answer to the question how many rows are accepted. Anywhere else, so "
+            "also after a verify that has ended, it runs a whole round of its own: the drafter's drafts and this "
+            "count. For other drafts, stop inside the verify first:\n" + FORCED + "\nThe accept event says forced "
+            "when the count is not the rule's."
+        ),
     )(_accept)  # fmt: skip
     registry.command(
         "rollback", "act", "go back to a boundary, a ring entry or a length of the outputs",

@@ -9,11 +9,10 @@ from engine.events import Action, Decision, Event
 from inspector.commands.errors import CommandError, UsageError
 from inspector.commands.registry import Context, Result
 from inspector.commands.render import place_of, request_line
-from inspector.describe import describe
 from inspector.text import visible
 from sessions.stop import Predicate
 from sessions.timeline import Stop
-from sessions.units import ends
+from sessions.units import counted_from, ends
 from sessions.view import LedgerView
 
 __all__ = ["Predicate", "move", "say_stop", "stop_result", "walk_units"]
@@ -52,11 +51,20 @@ def walk_units(ctx: Context, unit: str, count: int) -> Stop:
     if not debugger.asks and not long:
         return debugger.timeline.step(unit, count, back=ctx.rev, req=req, cancel=_cancel(ctx))
     begun = debugger.timeline.now
-    stop = _walk_under_stops(ctx, ends(unit, req, ctx.rev), count)
+    test = ends(unit, req, ctx.rev)
+    stop = _walk_under_stops(ctx, test, count + _passed_over(ctx, unit, test))
     if stop.finding is None and not ctx.rev:
         found = debugger.timeline.findings(begun + 1, stop.seq)
         stop = replace(stop, finding=found[0] if found else None)
     return stop
+
+
+def _passed_over(ctx: Context, unit: str, test: Callable[[Event], bool]) -> int:
+    """1 when a walk back meets the unit that it is counted from (see ``sessions.units.counted_from``), else 0."""
+    timeline = ctx.debugger.timeline
+    if not ctx.rev:
+        return 0
+    return int(counted_from(timeline.history.record, timeline.branch, timeline.now, unit, test) != timeline.now)
 
 
 def _walk_under_stops(ctx: Context, test: Callable[[Event], bool], count: int) -> Stop:
@@ -97,7 +105,7 @@ def say_stop(ctx: Context, stop: Stop) -> None:
     if stop.reason in WORDS or (stop.reason in (*FAILED, "refused") and stop.text):
         ctx.say(_reason(ctx, stop))
     if view.last is not None:
-        ctx.say(describe(view.last, view))
+        ctx.say(debugger.describe(view.last, view))
     request = view.requests.get(debugger.request)
     ctx.say(f"  {place_of(timeline)}" + (f"; {request_line(view, request)}" if request is not None else ""))
     waiting = timeline.waiting
@@ -114,10 +122,10 @@ def _reason(ctx: Context, stop: Stop) -> str:
 
 def _how_to_answer(decision: Decision) -> str:
     if decision.what == "accept":
-        return f"accept {decision.low}..{decision.high} rows (the rule says {decision.default}), or go on"
+        return f"accept {decision.low}..{decision.high} rows, or go on with {decision.default}"
     if decision.what == "drafts":
-        return f"verify with {decision.low}..{decision.high} drafts (the drafter: {decision.default}), or go on"
-    return f"rollback length {decision.low}..{decision.high} (the search found {decision.default}), or go on"
+        return f"verify with {decision.low}..{decision.high} drafts, or go on with {decision.default}"
+    return f"rollback length {decision.low}..{decision.high}, or go on with {decision.default}"
 
 
 def _say_traces(ctx: Context, stop: Stop) -> None:

@@ -83,7 +83,8 @@ def register(registry: Registry) -> None:
         aliases=("D",), needs=("model",), example="diff live checkpoint",
         details=(
             "previous is the place before it was last written; an instant alone is the same place then. error is "
-            "norm(found - expected) / norm(expected); passes is the least relative tolerance that would pass. "
+            "norm(found - expected) / norm(expected); least rtol is the smallest relative tolerance "
+            "with which it would pass. "
             "Without --tol or --exact a difference is an answer, not a failure."
         ),
     )(_diff)  # fmt: skip
@@ -181,6 +182,13 @@ def compare(
     return StateDiff(found.label, expected.label, tuple(rows), shift)
 
 
+def _needs(rtol: float) -> str:
+    """The smallest relative tolerance with which a tensor passes; beyond the largest that is tried there is none."""
+    from inspector.analysis.tolerance import LOOSE
+
+    return f"{rtol:.2g}" if rtol <= LOOSE else f"none up to {LOOSE:g}"
+
+
 def report_diff(ctx: Context, result: StateDiff, found: Side, expected: Side) -> None:
     """Tell a comparison as ``diff`` does; a difference is no failure."""
     _report(ctx, result, found, expected, False, None, False)
@@ -206,11 +214,11 @@ def _report(
         flags = "".join(mark for mark, on in (("N", d.mismatched > 0), ("0", d.zero_a)) if on)
         cells.append(
             (f"L{row.layer:02d}.{row.part}", "yes" if d.equal else "NO" + (f" {flags}" if flags else ""),
-             f"{d.error:.3g}", f"{d.max_abs:.3g}", at, *values, f"{d.cosine:.6g}", f"{d.passing.rtol:.2g}")
+             f"{d.error:.3g}", f"{d.max_abs:.3g}", at, *values, f"{d.cosine:.6g}", _needs(d.passing.rtol))
         )  # fmt: skip
     if cells:
-        head = ("name", "equal", "error", "max|d|", "at", "found", "expected", "cosine", "passes")
-        ctx.say(*table(head, cells, right=("error", "max|d|", "found", "expected", "cosine", "passes")))
+        head = ("name", "equal", "error", "max|d|", "at", "found", "expected", "cosine", "least rtol")
+        ctx.say(*table(head, cells, right=("error", "max|d|", "found", "expected", "cosine", "least rtol")))
     beyond = [row for row in result.differing if row.diff is not None and not row.diff.passes]
     for part in dict.fromkeys(row.part for row in result.rows):
         of_part = [row for row in result.rows if row.part == part]

@@ -9,7 +9,7 @@ from inspector.commands.groups.common import act, stop_result
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
 from inspector.commands.render import table
 from inspector.commands.settings import on_off
-from inspector.text import shorten
+from inspector.text import shorten, suggest
 
 if TYPE_CHECKING:
     from inspector.commands.debugger import Debugger
@@ -40,6 +40,8 @@ def _fault(ctx: Context, args: Args) -> Result:
     stop = act(ctx, SetFault(name=args["name"], on=on_off(args["switch"])))
     if stop.reason == "done" and on_off(args["switch"]):
         ctx.say(_about(args["name"]))
+    if stop.reason == "refused" and (hint := suggest(args["name"], _names(ctx.debugger))):
+        ctx.say(hint.strip())
     return stop_result(ctx, stop)
 
 

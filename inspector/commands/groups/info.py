@@ -10,7 +10,7 @@ from inspector.commands.errors import CommandError, UsageError
 from inspector.commands.groups import info_state
 from inspector.commands.groups.stopping import invariant_rows, stop_rows
 from inspector.commands.render import note_text, request_line, table
-from inspector.describe import describe, token_text
+from inspector.describe import token_text
 from inspector.text import byte_size, visible
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _events(debugger: Debugger, which: str) -> list[str]:
         raise CommandError(f"no such events; there are {timeline.first} to {timeline.last}")
     marks = {finding.seq for finding in timeline.findings(low, high)}
     return [
-        f"{'>' if event.seq == timeline.now else '!' if event.seq in marks else ' '} {describe(event, view)}"
+        f"{'>' if event.seq == timeline.now else '!' if event.seq in marks else ' '} {debugger.describe(event, view)}"
         for event in timeline.events(low, high)
     ]
 
@@ -106,11 +106,12 @@ def _branches(debugger: Debugger, which: str) -> list[str]:
             ("> " if branch.id == timeline.branch else "  ") + str(branch.id),
             "-" if branch.id == 0 else f"{branch.parent} at @{branch.at}",
             f"@{branch.last}",
+            len(timeline.findings(branch.at + 1, None, branch.id)),
             visible(branch.reason),
         )
         for branch in timeline.branches
     ]
-    return table(("  branch", "from", "last", "why"), rows)
+    return table(("  branch", "from", "last", "findings", "why"), rows, ("findings",))
 
 
 def _marks(debugger: Debugger, which: str) -> list[str]:

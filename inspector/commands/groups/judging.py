@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 from inspector.commands.errors import CommandError
 from inspector.commands.places import PlaceSpec
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
-from inspector.describe import describe
 from inspector.text import visible
 
 if TYPE_CHECKING:
@@ -72,6 +71,7 @@ def _here(ctx: Context, spec: PlaceSpec) -> int:
 def judgement_lines(debugger: Debugger, found: Judgement) -> list[str]:
     """The answer, then the evidence."""
     from inspector.analysis.flips import Flips
+    from inspector.judging.picks import BETWEEN
 
     timeline, about = debugger.timeline, found.about
     view = timeline.view_at(about.seq, about.branch)
@@ -93,11 +93,11 @@ def judgement_lines(debugger: Debugger, found: Judgement) -> list[str]:
     if found.made is not None and found.made.picks:
         noise = judge_of(debugger).floors.logits if found.flips else 0.0
         flips = Flips(len(found.made.picks), found.flips, noise, True)
-        lines.append(f"  picks of the round: {flips.text()}")
+        lines.append(f"  picks of the round: {flips.text(BETWEEN)}")
     if found.writer:
-        lines.append(f"  last written by {describe(timeline.event(found.writer, about.branch), view)}")
+        lines.append(f"  last written by {debugger.describe(timeline.event(found.writer, about.branch), view)}")
     if not found.right and found.since and found.since != found.writer:
-        lines.append(f"  wrong since {describe(timeline.event(found.since, about.branch), view)}")
+        lines.append(f"  wrong since {debugger.describe(timeline.event(found.since, about.branch), view)}")
     if view.faults and not found.right:
         lines.append(f"  switched on: fault {', '.join(view.faults)}")
     if found.inert is not None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from engine.events import Event, Place
 from inspector.commands.errors import CommandError, UsageError
 from inspector.commands.expressions import compile_expression
+from inspector.commands.groups.explaining import why, writers_of
 from inspector.commands.groups.info import TOPICS
 from inspector.commands.parser import split_commas
 from inspector.commands.places import PlaceSpec
 from inspector.commands.registry import Arg, Args, Context, Registry, Result
-from inspector.commands.render import note_text, place_of, positions, request_line
-from inspector.describe import describe, token_text
-from inspector.judging.why import more
-from inspector.text import plural, visible
-from sessions.finding import Finding
+from inspector.commands.render import place_of, positions, request_line
+from inspector.describe import token_text
+from inspector.text import visible
 
 
 def register(registry: Registry) -> None:
@@ -32,7 +30,7 @@ def register(registry: Registry) -> None:
     )(_undisplay)  # fmt: skip
     registry.command(
         "info", "look", "tables of facts",
-        Arg("topic", "choice", "what", choices=tuple(TOPICS)),
+        Arg("topic", "choice", "which table", choices=tuple(TOPICS)),
         Arg("which", "rest", "a number, range or name, where the topic has one", optional=True),
         aliases=("inf",), example="info ring",
         details="\n".join(f"  {name:<12} {about}" for name, (about, _) in TOPICS.items()),
@@ -47,8 +45,17 @@ def register(registry: Registry) -> None:
         details="goto @N goes there, back comes back.",
     )(_last)  # fmt: skip
     registry.command(
-        "why", "look", "explain the broken invariant at (or last before) now", aliases=("explain",), example="why",
-    )(_why)  # fmt: skip
+        "why", "look", "explain a broken invariant: the first one that is still about what is wrong now",
+        Arg("at", "when", "@115: the finding of that event; now: the newest", optional=True),
+        Arg("name", "choice", "which one, where an event has several", optional=True,
+            choices=lambda debugger: list(debugger.invariants)),
+        aliases=("explain",), example="why",
+        details=(
+            "Once a state is wrong, invariants go on to break. why alone explains the first finding after which this "
+            "state was not restored from before it, and names the later ones with their events; info findings lists "
+            "all. judge asks about the newest round first: when that went wrong by itself, judge says since when."
+        ),
+    )(why)  # fmt: skip
     registry.command(
         "list", "look", "tokens around the end (or an index) with their marks",
         Arg("what", "choice", "tokens, events", optional=True, default="tokens", choices=("tokens", "events")),
@@ -111,7 +118,7 @@ def _where(ctx: Context, args: Args) -> Result:
             accepted = f", {state.accepted} of {state.k} rows accepted" if state.accepted else ""
             ctx.say(f"  round {state.number} since event {state.first}: {state.mode}, drafts {drafts}{accepted}")
     if view.last is not None:
-        ctx.say(f"  {describe(view.last, view)}")
+        ctx.say(f"  {debugger.describe(view.last, view)}")
     for name, seq in sorted(timeline.bookmarks.items()):
         if seq == timeline.now:
             ctx.say(f"  bookmark '{visible(name)}")
@@ -128,81 +135,14 @@ def _last(ctx: Context, args: Args) -> Result:
     seq = instant.seq
     if instant.branch != debugger.timeline.branch:
         raise CommandError(f"last looks at this branch; go to branch {instant.branch} first")
-    writers = _writers(ctx, place, spec.part, seq, 2)
+    writers = writers_of(ctx, place, spec.part, seq, 2)
     shown = f"{place}{'.' + spec.part if spec.part else ''}"
     if not writers:
         raise CommandError(f"{shown} was never written up to event {seq}")
     view = debugger.timeline.view_at(seq)
     ctx.say(f"{shown}: position {positions(view.states.get(place))}, last written by")
-    ctx.say(*(f"  {describe(event, view)}" for event in writers))
+    ctx.say(*(f"  {debugger.describe(event, view)}" for event in writers))
     return ctx.result(data=writers[0].seq)
-
-
-def _writers(ctx: Context, place: Place, part: str, seq: int, most: int) -> list[Event]:
-    """The last events that wrote a place, newest first; the ledger says where the newest one is."""
-    timeline = ctx.debugger.timeline
-    found: list[Event] = []
-    at = seq
-    while at >= timeline.first and len(found) < most:
-        fact = timeline.view_at(at).states.get(place)
-        if fact is None:
-            break
-        writer = {"h": fact.h_writer, "conv": fact.conv_writer}.get(part, max(fact.h_writer, fact.conv_writer))
-        if writer <= 0:
-            break
-        found.append(timeline.event(writer))
-        at = writer - 1
-    return found
-
-
-def _finding(ctx: Context) -> Finding | None:
-    """The finding at now, else the last before; None when there is none."""
-    timeline = ctx.debugger.timeline
-    stop = ctx.debugger.last_stop
-    found = timeline.findings(None, timeline.now)
-    here = [finding for finding in found if finding.seq == timeline.now]
-    if not here and stop is not None and stop.finding is not None and stop.seq == timeline.now:
-        here = [stop.finding]
-    return next(iter(here or found[-1:]), None)
-
-
-def _why(ctx: Context, args: Args) -> Result:
-    debugger = ctx.debugger
-    finding = _finding(ctx)
-    if finding is None:
-        ctx.say(f"no invariant is broken up to event {debugger.timeline.now}")
-        return ctx.result()
-    view = debugger.timeline.view_at(finding.seq)
-    who = f" of r{finding.req}" if finding.req >= 0 else ""
-    ctx.say(f"{finding.name}{who}, since event {finding.seq}" + (f", at {finding.where}" if finding.where else ""))
-    ctx.say(f"  {visible(finding.text)}")
-    ctx.say(f"  expected {visible(finding.expected) or '-'}, found {visible(finding.found) or '-'}")
-    invariant = debugger.invariants.get(finding.name)
-    if invariant is not None:
-        ctx.say(f"  rule: {invariant.sentence}", f"  usual cause: {invariant.usual_cause}")
-    ctx.say(f"  broken by {describe(debugger.timeline.event(finding.seq), view)}")
-    place = _place_of(finding, ctx)
-    if place is not None:
-        for part in ("h", "conv"):
-            writers = _writers(ctx, place, part, finding.seq, 1)
-            if writers:
-                ctx.say(f"  {place}.{part} last written by {describe(writers[0], view)}")
-    ctx.say(*more(view, finding))
-    notes = [note for note in debugger.timeline.notes if note.kind == "note" and note.seq == finding.seq]
-    ctx.say(*(f"  note: {note_text(note)}" for note in notes))
-    others = debugger.timeline.findings(None, debugger.timeline.now)
-    if len(others) > 1:
-        ctx.say(f"  {plural(len(others), 'finding')} up to now: info findings")
-    return ctx.result(data=finding)
-
-
-def _place_of(finding: Finding, ctx: Context) -> Place | None:
-    """The place a finding is about: named by it, else the live state of its request."""
-    try:
-        return Place.from_text(finding.where.split(" ")[0]) if finding.where else None
-    except ValueError:
-        request = ctx.debugger.timeline.view_at(finding.seq).requests.get(finding.req)
-        return Place("live", request.slot) if request is not None and request.slot >= 0 else None
 
 
 def _list(ctx: Context, args: Args) -> Result:

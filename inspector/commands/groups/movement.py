@@ -15,17 +15,33 @@ UNITS = (
     # name, unit, what, aliases, reverse aliases, example
     ("step", "token", "go one token on (with rev: back)", ("s",), ("S", "rs"), "step 5"),
     ("event", "event", "go one engine event on (with rev: back)", ("i", "stepi", "si"), ("I", "ri", "rsi"), "event 3"),
-    ("next", "round", "go to the end of the round (with rev: of the one before)", ("n",), ("N", "rn"), "next"),
+    (
+        "next",
+        "round",
+        "go to the end of the round (with rev: to the end of the round before)",
+        ("n",),
+        ("N", "rn"),
+        "next",
+    ),
     (
         "chunk",
         "chunk",
-        "go to the next chunk or round boundary (with rev: the one before)",
+        "go to the next chunk or round boundary (with rev: to the chunk or round boundary before)",
         ("o", "nexti"),
         ("O", "ro"),
         "chunk",
     ),
-    ("finish", "request", "go to the end of the request (with rev: to its start)", ("f", "fin"), ("F", "rf"), "finish"),
+    (
+        "finish",
+        "request",
+        "go to the end of the request (with rev: to the start of the request)",
+        ("f", "fin"),
+        ("F", "rf"),
+        "finish",
+    ),
 )
+
+BACK = {"step": " rev step 10 goes to where there were ten tokens fewer, also from the end of a round."}
 
 
 def register(registry: Registry) -> None:
@@ -35,19 +51,19 @@ def register(registry: Registry) -> None:
             aliases=aliases, rev_aliases=backwards, example=example, reversible=True, repeats=True,
             details=(
                 "At the live edge a forward step executes, before it a step moves. "
-                f"rev {name} goes back, which changes nothing. Enabled stops end it early."
+                f"rev {name} goes back, which changes nothing. Enabled stops end it early." + BACK.get(name, "")
             ),
         )(_unit(unit))  # fmt: skip
     registry.command(
-        "continue", "move", "run to the next stop (with rev: back to the last one before now)", COUNT,
+        "continue", "move", "run to the next stop (with rev: to the last stop before now)", COUNT,
         aliases=("c", "cont"), rev_aliases=("C", "rc"), example="continue", reversible=True, repeats=True,
         details="Ends at a stop, at a broken invariant, when nothing is left to run, or at the limit (set limit N).",
     )(_continue)  # fmt: skip
     registry.command(
-        "until", "move", "run until a place or a condition, as break takes it",
+        "until", "move", "run until a place or a condition, as break takes it (with rev: to the last event before now)",
         Arg("where", "rest", "an event kind, @1043, pos 318, a token, a place, or an expression"),
         aliases=("u", "advance"), rev_aliases=("ru",), example="until pos 20", reversible=True, repeats=True,
-        details="Other stops end it too. With rev: back to the last event for which it holds.",
+        details="Other stops end it too. rev until goes back to the last event before now for which it holds.",
     )(_until)  # fmt: skip
     registry.command(
         "goto", "move", "go to an event, a bookmark, start or end",

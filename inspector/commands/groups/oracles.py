@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inspector.judging.states import Subject
 
 WORST_HEADS = 4
+FORMS = {"steps": "as absorbed", "single": "one by one", "prefill": "in chunks"}
 
 
 def register(registry: Registry) -> None:
@@ -30,7 +31,7 @@ def register(registry: Registry) -> None:
         "golden", "compare", "recompute a state from its committed tokens and compare, by layer and head",
         Arg("place", "place", "live (default), ring 2, prefix 0, checkpoint, ...", optional=True),
         Arg("form", "choice", "steps: as the session absorbed them; single: one by one; prefill: in chunks",
-            option=True, default="steps", choices=("steps", "single", "prefill")),
+            option=True, default="steps", choices=tuple(FORMS)),
         aliases=("gold",), needs=("model", "request"), example="golden",
         details="steps uses the prefill chunks and batches of the session, so that a healthy one is met bit for bit.",
     )(_golden)  # fmt: skip
@@ -113,7 +114,7 @@ def _bytes_of(ctx: Context, about: Subject) -> Side:
 
 def _golden_of(ctx: Context, about: Subject, form: str) -> Side:
     state = recompute(ctx.debugger.timeline, about, form)
-    return Side(f"golden ({form}, {plural(about.position, 'token')})", str(state.data.tokens), state.tensor)
+    return Side(f"golden ({FORMS[form]}, {plural(about.position, 'token')})", str(state.data.tokens), state.tensor)
 
 
 # ---------------------------------------------------------------------------------------------------------- oracle

@@ -83,9 +83,9 @@ def register(registry: Registry) -> None:
         example="history 5",
     )(_history)  # fmt: skip
     registry.command(
-        "help", "session", "about a command, names, functions, places or instants",
-        Arg("topic", "word", "a command, names, functions, places, time", optional=True), aliases=("h", "?"),
-        example="help break",
+        "help", "session", "about a command, or what commands are written with",
+        Arg("topic", "word", "a command, or rev, WHERE, expressions, names, functions, places, time", optional=True),
+        aliases=("h", "?"), example="help break",
     )(_help)  # fmt: skip
     registry.command("quit", "session", "leave", aliases=("q", "exit"), example="quit")(_quit)
 

@@ -31,7 +31,9 @@ def register(registry: Registry) -> None:
         aliases=("b", "br"), example="break accept if accepted < 2",
         details=(
             "WHERE is one of\n" + WHERE + "\nWithout WHERE: at the event one is at. In a condition, bare names speak "
-            "of the request the event is about, and hits is how often WHERE was met since the first event."
+            "of the request the event is about, and hits is how often WHERE was met since the first event. A stop "
+            "is at an event that has happened: at accept the count of rows is settled. Before that, where accept 2 "
+            'answers, stops break decision if event.what == "accept".'
         ),
     )(lambda ctx, args: _break(ctx, args, "break"))  # fmt: skip
     registry.command(

@@ -47,7 +47,7 @@ Pools   blocks (of the paged KV cache), slots, ring entries, cached prefixes:
                 note = ((f"{off} dirty", "dirty"),) if dirty else ((f"skew {off:+d}", "bad"), (" !", "bad"))
             elif (ahead := rows_ahead(view, request)) > 0:
                 note = ((f"{ahead} rows ahead" if width >= 44 else f"{ahead} ahead", "dirty"),)
-            elif view.live(request.req) is not None:
+            elif (live := view.live(request.req)) and live.h_position is not None and live.conv_position is not None:
                 note = (("in step", "good"),)
             rows += [Row(line) for line in self._ruler(frame, request, width, height >= 10)]
         others = [other for req, other in sorted(view.requests.items()) if req != frame.req]
@@ -78,7 +78,7 @@ Pools   blocks (of the paged KV cache), slots, ring entries, cached prefixes:
         per = cells / max(1, top - low)
         middle = (low + top) // 2
         scale = fit(f"{low}", cells // 2) + fit(f"{middle}", cells - cells // 2)
-        lines: list[Line] = [((" " * LABEL, ""), (scale, "faint"))] if scaled else []
+        lines: list[Line] = [((fit(" tokens", LABEL), "faint"), (scale, "faint"))] if scaled else []
         for name, end in ends.items():
             head: Span = (fit(f" {name}", LABEL), name)
             if end is None:

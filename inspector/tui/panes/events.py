@@ -84,8 +84,9 @@ g and G go to the first and last event; / searches what is loaded."""
             return Row(_line(row, now, digits, row.seq in marks, broken), ("event", row.seq))
 
         present = bisect_right(rows, now, key=lambda row: row.seq) - 1
-        anchor = max(0, min(len(rows) - 1, present + max(1, height // 4)))
-        return Content(title, rows=LazyRows(len(rows), make), anchor=anchor)
+        present = max(0, present)
+        anchor = min(len(rows) - 1, present + max(1, height // 4))
+        return Content(title, rows=LazyRows(len(rows), make), anchor=anchor, present=present)
 
     def move(self, rows: int) -> None:
         before = self._begin_at_present()
@@ -147,7 +148,7 @@ def _line(row: EventRow, now: int, digits: int, mark: bool, broken: bool) -> Lin
     return (
         sign,
         (f"{row.seq:>{digits}} ", "accent" if row.seq == now else "faint"),
-        (fit(row.kind, 13), role),
+        (f"{row.kind:<13} ", role),
         own,
         (" ", ""),
         (visible(row.text), body),

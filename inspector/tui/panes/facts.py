@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.text import plural
 from inspector.tui.frame import Frame
 from inspector.tui.text import Span
 from sessions.finding import Finding
@@ -70,16 +71,31 @@ def rows_ahead(view: LedgerView, request: RequestFact) -> int:
 
 def consequence(frame: Frame, finding: Finding) -> str:
     """What a finding means, its point first: ``conv is 2 tokens ahead of h and KV (26 vs 24)``. Positions are told only
-    while they are what the finding found; anything else as found and expected."""
+    while they are what the finding found; anything else in its own sentence, and as values when it has none."""
     request = frame.view.requests.get(finding.req)
     live = frame.view.live(finding.req)
-    if request is not None and live is not None and finding.name.replace(" ", "-") == "positions-agree":
+    about_live = finding.name.replace(" ", "-") in ("positions-agree", "layer0-oracle")
+    if request is not None and live is not None and about_live and not live.dirty:
         told = _odd_one(live.h_position, live.conv_position, request.cursor)
         if told:
             return told
-    if finding.expected and finding.found and len(finding.expected) + len(finding.found) < 70:
-        return f"found {finding.found}, expected {finding.expected}"
-    return finding.text or f"found {finding.found}, expected {finding.expected}"
+    return finding.text or values_text(finding)
+
+
+def values_text(finding: Finding) -> str:
+    """Both values of a finding, "" when it has none."""
+    if not finding.found and not finding.expected:
+        return ""
+    return f"found {finding.found or '-'}, expected {finding.expected or '-'}"
+
+
+def elsewhere_text(elsewhere: tuple[tuple[int, int], ...]) -> str:
+    """``branch 1 has 2 findings: branch 1 goes there``; "" when no other branch has any."""
+    if not elsewhere:
+        return ""
+    told = ", ".join(f"branch {number} has {plural(count, 'finding')}" for number, count in elsewhere[:3])
+    more = f", {len(elsewhere) - 3} more branches have some" if len(elsewhere) > 3 else ""
+    return f"{told}{more}: branch {elsewhere[0][0]} goes there"
 
 
 def _odd_one(h: int | None, conv: int | None, kv: int) -> str:

@@ -6,11 +6,13 @@ from engine.events import Place
 from inspector.tui.frame import Frame
 from inspector.tui.panes.facts import position_spans, writer_text
 from inspector.tui.text import Line, Span
+from inspector.tui.text import width as cell_width
 from inspector.tui.themes import owner_role
 from inspector.tui.widgets.pane import Content, Pane, Row, columns
 from sessions.view import StateFact
 
-WIDTHS = (1, 2, 3, 2, 8, 7)
+LEAST = (1, 1, 3, 2, 8, 5)
+MOST = (1, 2, 3, 2, 8, 7)
 
 
 class SlotsPane(Pane):
@@ -39,8 +41,7 @@ Click or Enter selects a place: then L shows who wrote it, w watches it, x looks
             return Content(rows=(Row((("  no pool", "faint"),)),))
         used = sum(1 for owner in view.slot_owner.values() if owner >= 0)
         title: Line = ((f"{used}/{slots}", "dim"),)
-        spare = max(0, width - sum(WIDTHS) - len(WIDTHS))
-        widths = (*WIDTHS, spare)
+        widths = _widths(frame, slots, width)
         head_cells = [(text, "head") for text in ("", "#", "own", "ep", "place", "at", "by")]
         rows: list[Row] = []
         anchor = 0
@@ -83,7 +84,8 @@ Click or Enter selects a place: then L shows who wrote it, w watches it, x looks
         by: Span = (writer_text(frame, state), "dim")
         flag = _flag(view.slot_epoch.get(place.slot, 0), owner, state)
         if flag[0]:
-            by = (f"{flag[0]} {by[0]}" if widths[-1] > 16 else f"{flag[0]} {by[0].split()[0]}", flag[1])
+            whole = f"{flag[0]} {by[0]}"
+            by = (whole if cell_width(whole) <= widths[-1] else f"{flag[0]} {by[0].split()[0]}", flag[1])
         role = "faint" if owner < 0 else "strong" if place.kind == "live" else "dim"
         cells = _cells(sign, slot, owner if slot else -2, epoch, (name, role), at, by)
         return Row(columns(cells, widths, "<><><<<"), ("place", place))
@@ -93,10 +95,22 @@ Click or Enter selects a place: then L shows who wrote it, w watches it, x looks
         place = Place("prefix", -1, index)
         state = frame.view.states.get(place)
         sign = "*" if frame.touched("prefix", index) or frame.touched("state", place) else ""
-        by = (f"{writer_text(frame, state)} {fact.origin}", "dim")
+        writer = writer_text(frame, state)
+        whole = f"{writer} {fact.origin}"
+        by = (whole if cell_width(whole) <= widths[-1] else writer, "dim")
         at = position_spans(state) if state is not None else (str(fact.tokens), "text")
         cells = _cells(sign, "", -2, 0, (f"prefix {index}", "text"), at, by)
         return Row(columns(cells, widths, "<><><<<"), ("place", place))
+
+
+def _widths(frame: Frame, slots: int, width: int) -> tuple[int, ...]:
+    """Widths of the columns: the last one, which says who wrote a place, gets what narrow numbers leave."""
+    view = frame.view
+    wide = max((cell_width(position_spans(state)[0]) for state in view.states.values()), default=0)
+    widths = [*LEAST]
+    widths[1] = MOST[1] if slots > 10 else LEAST[1]
+    widths[5] = min(MOST[5], max(LEAST[5], wide))
+    return (*widths, max(0, width - sum(widths) - len(widths)))
 
 
 def _cells(sign: str, slot: str, owner: int, epoch: int, name: Span, at: Span, by: Span) -> tuple[Span, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from inspector.text import plural
 from inspector.tui.frame import Frame, StopRow
-from inspector.tui.text import Line, Span, between, visible
+from inspector.tui.panes.facts import consequence
+from inspector.tui.text import Line, Span, between, visible, wrap
 from inspector.tui.widgets.pane import Content, Pane, Row
 
 
@@ -14,7 +16,8 @@ class StopsPane(Pane):
     NAME = "stops and watches"
     SUMMARY = "breakpoints, watched values, and what is broken now"
     HELP_TEXT = """\
-!     an invariant that does not hold now: what was expected, what was found; :why explains it
+!     an invariant that does not hold now: what it means, what was expected, what was found; :why explains it
+      Below: findings on other branches; Enter there goes to that branch
 b1    a breakpoint: what it stops on, its condition, how often it was hit
 w1    a watch: stops when the value changes; the value before stands in brackets
 d1    a display: shown, never stops
@@ -28,10 +31,17 @@ Enter on a finding goes to the event where it broke."""
             where = f" {finding.where}" if finding.where else ""
             head: Line = ((" ! ", "bad"), (visible(finding.name), "bad"), (visible(where), "dim"))
             rows.append(Row(between(head, ((f"@{finding.seq} ", "accent"),), width), ("event", finding.seq)))
+            told = consequence(frame, finding)
+            if finding.text or not (finding.expected or finding.found):
+                sentence: Line = (("   ", ""), (visible(told), "text"))
+                rows += [Row(line, ("event", finding.seq)) for line in wrap(sentence, width, 3)]
             if finding.expected or finding.found:
                 expected: Line = (("   expected ", "faint"), (visible(finding.expected), "good"))
                 found: Line = (("   found    ", "faint"), (visible(finding.found), "bad"))
                 rows += [Row(expected, ("event", finding.seq)), Row(found, ("event", finding.seq))]
+        for number, count in frame.elsewhere:
+            told = f"on branch {number}: {plural(count, 'finding')}"
+            rows.append(Row(((" ! ", "bad"), (told, "branch")), ("branch", number)))
         rows += [Row(self._stop(row, width), ("stop", row.name)) for row in frame.stops]
         if not rows:
             rows = [Row(((" nothing broken, no stops set", "faint"),)), Row(((" b on a row sets one", "faint"),))]

@@ -75,6 +75,14 @@ state   ▲ live stands here (kv, h and conv together, or each by name when they
 A bar closes each speculative round. Click a token, or put the cursor on it and press Enter, to go to the event at
 which it was written; t runs to it, forwards or backwards. / searches text."""
 
+    def labels(self, height: int) -> tuple[str, ...]:
+        """Where states stand is worth more than the drafts of a round that is over, or the marks while one is open."""
+        if height != len(self.LABELS) - 1:
+            return super().labels(height)
+        request = self.view.request
+        undecided = request is not None and bool(request.round.drafts) and not request.round.accepted
+        return ("pos", "token", "draft" if undecided else "mark", "state")
+
     def border(self) -> tuple[Line, Line]:
         request = self.view.request
         if request is None:
@@ -106,7 +114,8 @@ which it was written; t runs to it, forwards or backwards. / searches text."""
         drafts = facts.drafts if facts.mode == "verify" and request.last_rollback <= facts.first else ()
         at = first_draft(self.view, request)
         count = max(len(request.tokens), at + len(drafts) if drafts else 0)
-        where = anchors(self.view, request) if labels > 4 else {}
+        shown = self.labels(labels)
+        where = anchors(self.view, request) if "state" in shown else {}
         count = max([count, *(index + 1 for index in where)])
         texts = dict(self.view.verify.texts) if self.view.verify is not None else {}
         texts.update(self.view.view.texts)
@@ -118,8 +127,9 @@ which it was written; t runs to it, forwards or backwards. / searches text."""
                 draft = self._draft(request, texts.get(drafts[index - at], f"#{drafts[index - at]}"), index - at)
             states = where.get(index, ())
             lines += [draft, ("".join(states), self._state_role(states))]
-            size = min(WIDEST, max(LEAST, *(width(text) for text, _ in lines[:labels])))
-            return Cell(index, tuple(lines[:labels]), size, self._ends_round(request, index))
+            kept = tuple(line for name, line in zip(self.LABELS, lines, strict=True) if name in shown)
+            size = min(WIDEST, max(LEAST, *(width(text) for text, _ in kept)))
+            return Cell(index, kept, size, self._ends_round(request, index))
 
         return count, make
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.tui.screens.choices import rollback_choices
+from inspector.tui.screens.choices import rollback_choices, rollback_remark
 from inspector.tui.screens.dialogs import AcceptDialog, ChoiceDialog
 from inspector.tui.screens.parts import ScreenPart
 from inspector.tui.screens.words import quote
@@ -95,7 +95,9 @@ class Acting(ScreenPart):
             return
         choices = rollback_choices(self.view)
         self.app.push_screen(
-            ChoiceDialog("Roll back", choices, ask="or type: length N, ring SLOT, boundary N"),
+            ChoiceDialog(
+                "Roll back", choices, ask="or type: length N, ring SLOT, boundary N", about=rollback_remark(self.view)
+            ),
             lambda line: self.act_line(f"rollback {line}") if line else None,
         )
 

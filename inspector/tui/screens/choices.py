@@ -10,20 +10,30 @@ Choice = tuple[str, str, str]  # the answer, what it is, what it means
 
 
 def rollback_choices(frame: Frame) -> list[Choice]:
-    """Ring entries newest first, then the latest boundary."""
+    """Ring entries newest first, then the latest boundary. While a round is open its outputs are still to come, and are
+    dropped too."""
     request = frame.request
     if request is None:
         return []
     out: list[Choice] = []
+    more = " and what the round adds" if request.round.open else ""
     for entry in reversed(request.ring.entries):
         dropped = request.outputs - entry.token_position
         if entry.saved:
             out.append(
-                (f"ring {entry.ring_slot}", f"{entry.token_position} outputs kept, {dropped} dropped",
+                (f"ring {entry.ring_slot}", f"{entry.token_position} outputs kept, {dropped}{more} dropped",
                  f"ring {entry.ring_slot}")
             )  # fmt: skip
     out.append(("boundary", "the last boundary that has a snapshot", "boundary"))
     return out
+
+
+def rollback_remark(frame: Frame) -> str:
+    """What happens before a rollback: the open round ends. "" between rounds."""
+    request = frame.request
+    if request is None or not request.round.open:
+        return ""
+    return f"Round {request.round.number} is open and ends first; it may add outputs and ring entries."
 
 
 def diff_choices(frame: Frame) -> list[Choice]:

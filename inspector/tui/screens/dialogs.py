@@ -86,15 +86,18 @@ class AskDialog(Dialog[str | None]):
 class ChoiceDialog(Dialog[str | None]):
     """A list to choose from, and an input for what is not in it. Escape gives None."""
 
-    def __init__(self, title: str, choices: list[Choice], ask: str = "") -> None:
+    def __init__(self, title: str, choices: list[Choice], ask: str = "", about: str = "") -> None:
         super().__init__()
         self.caption = title
+        self.about = about
         self.choices = choices
         self.hint = ask
 
     def compose(self) -> ComposeResult:
         wide = max((len(name) for name, _, _ in self.choices), default=0)
         with Vertical(classes="box") as box:
+            if self.about:
+                yield Label(self.about, markup=False)
             yield OptionList(
                 *(
                     Option(Content.assemble((fit(visible(name), wide + 3), "bold"), (visible(about), "dim")))
@@ -142,29 +145,71 @@ class ChoiceDialog(Dialog[str | None]):
             self.dismiss(self.choices[place or 0][2])
 
 
-class ConfirmDialog(Dialog[bool]):
+class KeysDialog(Dialog[Answer]):
+    """A question that single keys answer. Any other letter begins a word that somebody types into the wrong place: from
+    there on no letter is an answer, until Enter, Escape or Backspace takes the word away."""
+
+    ANSWERS = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stray = ""
+
+    def keys_text(self) -> str:
+        """The keys that answer, for the border."""
+        raise NotImplementedError
+
+    def answer(self, event: events.Key) -> None:
+        """A key that may answer. To be filled in."""
+        raise NotImplementedError
+
+    def take_key(self, event: events.Key) -> None:
+        letter = event.character if event.is_printable and event.character else ""
+        if self.stray and event.key in ("enter", "escape"):
+            self.stray = ""
+        elif self.stray and event.key == "backspace":
+            self.stray = self.stray[:-1]
+        elif letter and (self.stray or letter not in self.ANSWERS):
+            self.stray += letter
+        elif not self.stray:
+            self.answer(event)
+            return
+        box = self.query_one(".box")
+        typed = visible(self.stray[-20:])
+        box.border_subtitle = Content(f" {typed!r} is no answer · esc forgets it " if typed else self.keys_text())
+
+
+class ConfirmDialog(KeysDialog[bool]):
     """Yes or no. Enter or y is yes."""
+
+    ANSWERS = "ynq"
 
     def __init__(self, question: str) -> None:
         super().__init__()
         self.question = question
 
+    def keys_text(self) -> str:
+        return " y or enter · n or esc "
+
     def compose(self) -> ComposeResult:
         with Vertical(classes="box") as box:
             yield Label(self.question, markup=False, classes="strong")
-        box.border_subtitle = Content(" y or enter · n or esc ")
+        box.border_subtitle = Content(self.keys_text())
 
-    def take_key(self, event: events.Key) -> None:
+    def answer(self, event: events.Key) -> None:
         if event.key in ("y", "enter"):
             self.dismiss(True)
         elif event.key in ("n", "escape", "q"):
             self.dismiss(False)
 
 
-class AcceptDialog(Dialog[int | None]):
+class AcceptDialog(KeysDialog[int | None]):
     """The rows of the paused round: which drafts the model agrees with. A digit answers at once. After the decision of
     a round there is nothing to answer: the dialog offers to go back to it. Dismissed with the rows, or with minus the
     number of the event to go to."""
+
+    # "a" opens this dialog where none is open: it does nothing here
+    ANSWERS = "0123456789agq"
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
@@ -188,6 +233,9 @@ class AcceptDialog(Dialog[int | None]):
             for content in self._rows():
                 yield Label(content, classes="strong")
         box.border_title = Content(" Accept ")
+        box.border_subtitle = Content(self.keys_text())
+
+    def keys_text(self) -> str:
         digits = f"{self.low}–{self.high} answers at once"
         if self.over:
             digits = f"enter goes to event {self.decision}"
@@ -195,7 +243,7 @@ class AcceptDialog(Dialog[int | None]):
             digits += f" · enter takes {self.default}"
         elif self.decision:
             digits += f" · g goes to event {self.decision}"
-        box.border_subtitle = Content(f" {digits} · esc ")
+        return f" {digits} · esc "
 
     def _about(self) -> tuple[str, ...]:
         rows = self.frame.verify
@@ -235,7 +283,7 @@ class AcceptDialog(Dialog[int | None]):
             agreed = agreed and (pick < 0 or following < 0 or pick == following)
         return out
 
-    def take_key(self, event: events.Key) -> None:
+    def answer(self, event: events.Key) -> None:
         if event.key in ("escape", "q"):
             self.dismiss(None)
         elif self.decision and (event.key == "g" or (self.over and event.key == "enter")):

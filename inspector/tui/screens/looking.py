@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.events import Place
 from inspector.tui.panes.events import EventsPane
 from inspector.tui.panes.output import OutputPane
-from inspector.tui.screens.choices import diff_choices
+from inspector.tui.screens.choices import diff_choices, rollback_remark
 from inspector.tui.screens.dialogs import ChoiceDialog
 from inspector.tui.screens.help import HelpScreen, pane_help
 from inspector.tui.screens.parts import ScreenPart
@@ -141,6 +141,8 @@ class Looking(ScreenPart):
             self.debugger_app.run_line(f"goto @{value}", key=True)
         elif kind == "token":
             self.go_to_token(int(str(value)))
+        elif kind == "branch":
+            self.debugger_app.run_line(f"branch {value}", key=True)
         elif kind == "request":
             self.debugger_app.run_line(f"focus request {value}", key=True)
         elif kind == "tensor":
@@ -152,7 +154,8 @@ class Looking(ScreenPart):
 
     def offer_rollback(self, place: Place) -> None:
         """Enter on a ring entry: roll back to it, after asking."""
-        self.confirm(f"Roll back to ring slot {place.index}?", f"rollback ring {place.index}")
+        question = f"Roll back to ring slot {place.index}? {rollback_remark(self.view)}".rstrip()
+        self.confirm(question, f"rollback ring {place.index}")
 
     # --------------------------------------------------------------------------------------------- line and search
 

@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from inspector.tui.frame import Frame, Marks
 from inspector.tui.panes.facts import consequence, phase_text, skew
-from inspector.tui.text import Line, Span, between, crop, line_width, pad, visible, width
+from inspector.tui.text import Line, Span, between, crop, cut, fit, line_width, pad, visible, width
 from inspector.tui.themes import INK, Styles, owner_role
 from sessions.view import StateFact
 
@@ -168,8 +168,8 @@ class StopBar(LineBar):
                     (" ◆ ", "dirty"),
                     ("paused at the decision: ", "strong"),
                     (f"how many of {waiting.high} rows are accepted? ", "text"),
-                    (f"the policy says {waiting.default}", "dirty"),
-                    ("   a answers · n lets the policy decide", "dim"),
+                    (f"goes on with {waiting.default}", "dirty"),
+                    ("   a answers · n goes on", "dim"),
                 ),
                 cells,
             )
@@ -181,18 +181,24 @@ class StopBar(LineBar):
             finding = frame.findings[0]
             more = f"  (+{len(frame.findings) - 1} more)" if len(frame.findings) > 1 else ""
             right: Line = ((" :why explains ", "dim"),)
+            name = f"  {visible(finding.name)}"
+            room = cells - line_width(right) - width(more) - width(name) - 4
+            told = visible(consequence(frame, finding))
+            if width(told) > room:
+                # the sentence matters most, then how many others there are
+                name, room = "", room + width(name)
             left: Line = (
-                (" ! ", "badge-bad"), (" ", ""), (visible(consequence(frame, finding)), "bad"), (more, "text"),
-                (f"  {visible(finding.name)}", "dim"),
+                (" ! ", "badge-bad"), (" ", ""), (fit(told, min(width(told), max(room, 1))), "bad"), (more, "text"),
+                (name, "dim"),
             )  # fmt: skip
-            return between(crop(left, max(0, cells - line_width(right))), right, cells)
+            return between(left, right, cells)
         return _sentence(frame.stop, frame.stop_kind, cells) if frame.stop else ()
 
 
 def _sentence(text: str, kind: str, cells: int) -> Line:
     sign = {"error": ("✗", "bad"), "finding": ("!", "bad"), "hit": ("●", "warn"), "end": ("■", "dim")}
     mark, role = sign.get(kind, ("·", "dim"))
-    return crop(((f" {mark} ", role), (visible(text), "text" if role != "bad" else "bad")), cells)
+    return cut(((f" {mark} ", role), (visible(text), "text" if role != "bad" else "bad")), cells)
 
 
 class TimelineBar(LineBar):

@@ -45,8 +45,8 @@ class LazyRows(Sequence[Row]):
 class Content:
     """What a pane shows: lines that stay (``head``, ``foot``), rows that scroll, and what stands in its border.
 
-    ``anchor`` is the row to keep in sight while nobody moved the cursor; ``wide`` the cells of the widest row when the
-    pane may be moved sideways."""
+    ``anchor`` is the row to keep in sight while nobody moved the cursor, ``present`` another one that must not leave it
+    (None: only the anchor counts); ``wide`` the cells of the widest row when the pane may be moved sideways."""
 
     title: Line = ()
     note: Line = ()
@@ -55,6 +55,7 @@ class Content:
     foot: tuple[Line, ...] = ()
     anchor: int = 0
     wide: int = 0
+    present: int | None = None
 
 
 def highlight(spans: Line, word: str) -> Line:

@@ -17,7 +17,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from inspector.tui.frame import Frame
-from inspector.tui.text import Line, Span, between, crop, line_width, pad, plain, shift, width
+from inspector.tui.text import Line, Span, between, crop, cut, line_width, pad, plain, shift, width
 from inspector.tui.themes import INK, Styles
 from inspector.tui.widgets.content import Content, LazyRows, Row, Target, columns, highlight
 
@@ -123,7 +123,7 @@ class Pane(Widget, can_focus=True):
             spans = shift(row.spans, self.left) if self.left else row.spans
             if self.word:
                 spans = highlight(spans, self.word)
-            inside.append((pad(spans, cells), self.has_focus and number == self.cursor))
+            inside.append((pad(cut(spans, cells), cells), self.has_focus and number == self.cursor))
         foot = content.foot[: max(0, height - len(inside))]
         inside += [(pad((), cells), False)] * (height - len(inside) - len(foot))
         inside += [(pad(line, cells), False) for line in foot]
@@ -165,9 +165,12 @@ class Pane(Widget, can_focus=True):
         total, room = len(self.content.rows), self._room()
         if self.cursor is not None:
             self.cursor = min(self.cursor, total - 1) if total else None
-        place = self.content.anchor if self.cursor is None else None
-        if place is not None and not self.top <= place < self.top + room:
+        place, present = self.content.anchor, self.content.present
+        seen = range(self.top, self.top + room)
+        if self.cursor is None and (place not in seen or (present is not None and present not in seen)):
             self.top = place - room // 2
+            if present is not None:
+                self.top = max(min(self.top, present), present - room + 1)
         self.top = max(0, min(self.top, total - room))
         self.left = max(0, min(self.left, self.content.wide - self.inner[0]))
 

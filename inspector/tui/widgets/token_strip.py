@@ -39,12 +39,16 @@ class TokenStrip(Pane):
         """Number of columns, and the function that makes one with ``labels`` lines."""
         raise NotImplementedError
 
+    def labels(self, height: int) -> tuple[str, ...]:
+        """The lines of a band that fit in ``height``."""
+        return self.LABELS[: min(height, len(self.LABELS))]
+
     def border(self) -> tuple[Line, Line]:
         """Title and note of the border."""
         return (), ()
 
     def build(self, frame: object, width: int, height: int) -> Content:
-        labels = self.LABELS[: min(height, len(self.LABELS))]
+        labels = self.labels(height)
         count, make = self.cells(len(labels))
         bands = max(1, (height + 1) // (len(labels) + 1)) if height > len(labels) else 1
         title, note = self.border()
