@@ -103,7 +103,8 @@ class _Walk:
         sample = slice(-block.lo % self.stride, None, self.stride)
         if highest < np.inf:
             sums.pairs += n
-            sums.samples.append(d[sample].copy())
+            sampled = d[sample].copy()
+            sums.samples.append(sampled)
         else:
             fine = _finite_pairs(sums, x, y)
             # a difference of two finite values that leaves the dtype counts as its largest value
@@ -112,13 +113,14 @@ class _Walk:
             tops = self._magnitudes(d, block, row, end)
             highest = float(np.maximum.reduce(tops))
             sums.pairs += int(np.count_nonzero(fine))
-            sums.samples.append(d[sample][fine[sample]])
+            sampled = d[sample].copy()
+            sums.samples.append(sampled[fine[sample]])
         self.tops.append(tops)
         self._zeros(sums, x, y)
         if highest <= self.tolerance.atol:
             return
         if self.large:
-            self.outside.append((n, d[sample].copy(), y[sample].copy()))
+            self.outside.append((n, sampled, y[sample].copy()))
             if sums.rtol <= max(LOOSE, self.tolerance.rtol):
                 self._raise(sums, y, d)
         else:
