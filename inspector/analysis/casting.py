@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inspector.analysis.arrays import Floats, Tensor, float32_to_bf16, lower, same_shape, spans
-from inspector.analysis.moments import Scratch
+from inspector.analysis.arrays import BLOCK, Floats, Tensor, float32_to_bf16, lower, same_shape, spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,12 @@ def cast_difference(a: Tensor, b: Tensor, dtype: str = "") -> CastDiff:
     """
     left, right = same_shape(a, b)
     name = dtype or lower(left.dtype, right.dtype)
-    room = Scratch(left, right, left.size)
+    kind = np.float64 if left.wide or right.wide else np.float32
+    room: Floats = np.empty((2, min(left.size, BLOCK)), kind)
     differing = steps = 0
     for lo, hi in spans(left.size):
-        x = _bits(left.decoded(lo, hi, room.a), name)
-        y = _bits(right.decoded(lo, hi, room.b), name)
+        x = _bits(left.decoded(lo, hi, room[0]), name)
+        y = _bits(right.decoded(lo, hi, room[1]), name)
         unlike = x != y
         if not unlike.any():
             continue

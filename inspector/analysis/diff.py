@@ -11,16 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inspector.analysis.arrays import BLOCK, Flat, Tensor, coordinate, same_bits, same_shape, spans
-from inspector.analysis.diff_pass import LARGE, SAMPLES, Sums, fold
-from inspector.analysis.moments import head_count, ratio
+from inspector.analysis.arrays import Flat, Tensor, coordinate, same_shape
+from inspector.analysis.diff_pass import SAMPLES, Sums, fold
+from inspector.analysis.moments import head_count, ratio, ratios
 from inspector.analysis.tolerance import LOOSE, Passing, Tolerance, default_tolerance
 
-__all__ = ["LARGE", "PERCENTS", "SAMPLES", "Diff", "HeadDiff", "Worst", "diff_tensors"]
+__all__ = ["PERCENTS", "SAMPLES", "Diff", "HeadDiff", "Worst", "diff_tensors"]
 
 PERCENTS = (1.0, 5.0, 50.0, 95.0, 99.0)
-# Squared norms further apart than this: 2 ab = aa + bb - dd would cancel, ab is summed by itself.
-APART = 256.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +48,9 @@ class Diff:
     """``a`` (found) against ``b`` (expected).
 
     ``equal`` is bitwise, dtype included. ``error`` = ||a-b|| / ||b||, ``rel`` = 1 - 2 sum(ab) / sum(a^2 + b^2).
-    ``within`` is the share of elements with |a-b| <= atol + rtol |b|; of more than :data:`LARGE` elements it is that of
-    samples, but 1 only if all are. ``percentiles`` of |a-b| at :data:`PERCENTS` come from ``percentile_count`` elements
-    (fewer than ``count``: sampled). ``mismatched`` pairs have a NaN or infinity on one side that the other side does
-    not have; ``worst`` is None when no element differs. Zeros are counted up to :data:`LARGE` elements, else None.
+    ``within`` is the share of elements with |a-b| <= atol + rtol |b|. ``percentiles`` of |a-b| at :data:`PERCENTS` come
+    from ``percentile_count`` elements (fewer than ``count``: sampled). ``mismatched`` pairs have a NaN or infinity on
+    one side that the other side does not have; ``worst`` is None when no element differs.
     """
 
     shape: tuple[int, ...]
@@ -78,8 +75,8 @@ class Diff:
     inf_a: int = 0
     inf_b: int = 0
     mismatched: int = 0
-    zeros_a: int | None = None
-    zeros_b: int | None = None
+    zeros_a: int = 0
+    zeros_b: int = 0
     heads: tuple[HeadDiff, ...] = ()
 
     @property
@@ -112,67 +109,54 @@ def diff_tensors(a: Tensor, b: Tensor, tolerance: Tolerance | None = None, heads
     left, right = same_shape(a, b)
     parts = head_count(left.shape, heads)
     given = tolerance or default_tolerance(left.dtype, right.dtype)
-    equal = same_bits(a, b)
-    sums = fold(left, right, parts, given, equal)
-    passing = Passing(sums.rtol if sums.rtol <= LOOSE and not sums.mismatched else float("inf"), given)
-    return _result(sums, left, right, passing, equal, broken_down=heads is not None or parts > 1)
+    sums = fold(left, right, parts, given)
+    passing = Passing(sums.rtol if sums.rtol <= LOOSE and not sums.counts.mismatched else float("inf"), given)
+    return _result(sums, left, right, passing, broken_down=heads is not None or parts > 1)
 
 
-def _result(sums: Sums, left: Flat, right: Flat, passing: Passing, equal: bool, broken_down: bool) -> Diff:
+def _result(sums: Sums, left: Flat, right: Flat, passing: Passing, broken_down: bool) -> Diff:
     aa, bb, dd = float(sums.aa.sum()), float(sums.bb.sum()), float(sums.dd.sum())
+    norm_a, norm_b = float(np.sqrt(aa)), float(np.sqrt(bb))
     worst = None
     if sums.at >= 0:
         pair = [float(source.decoded(sums.at, sums.at + 1, np.empty(1))[0]) for source in (left, right)]
         worst = Worst(coordinate(sums.at, left.shape), pair[0], pair[1])
-    sample = np.concatenate(sums.samples) if sums.samples else np.zeros(0 if left.size == 0 else 1)
-    outside = sums.outside + sums.mismatched
+    outside = sums.counts.outside + sums.counts.mismatched
     return Diff(
         shape=left.shape,
         dtype_a=left.dtype,
         dtype_b=right.dtype,
         count=left.size,
-        equal=equal,
-        max_abs=abs(worst.difference) if worst else 0.0,
+        equal=sums.equal,
+        max_abs=float(sums.top.max()),
         worst=worst,
-        mean_abs=sums.total / sums.pairs if sums.pairs else 0.0,
-        percentiles=tuple(float(v) for v in np.percentile(sample, PERCENTS)) if sample.size else (0.0,) * len(PERCENTS),
-        percentile_count=left.size if equal else int(sample.size),
+        mean_abs=sums.magnitude / sums.counts.pairs if sums.counts.pairs else 0.0,
+        percentiles=tuple(np.percentile(sums.samples, PERCENTS).tolist())
+        if sums.samples.size
+        else (0.0,) * len(PERCENTS),
+        percentile_count=int(sums.samples.size),
         rel=dd / (aa + bb) if aa + bb else 0.0,
         error=ratio(dd, bb),
-        cosine=_cosine(left, right, aa, bb, dd),
-        norm_a=float(np.sqrt(aa)),
-        norm_b=float(np.sqrt(bb)),
-        within=1.0 - outside / left.size if left.size else 1.0,
+        cosine=_cosine(sums, norm_a * norm_b),
+        norm_a=norm_a,
+        norm_b=norm_b,
+        within=(left.size - outside) / left.size if left.size else 1.0,
         passing=passing,
-        nan_a=sums.nan_a,
-        nan_b=sums.nan_b,
-        inf_a=sums.inf_a,
-        inf_b=sums.inf_b,
-        mismatched=sums.mismatched,
-        zeros_a=sums.zeros_a if left.size <= LARGE else None,
-        zeros_b=sums.zeros_b if left.size <= LARGE else None,
-        heads=tuple(
-            HeadDiff(i, ratio(float(d), float(b)), float(top))
-            for i, (d, b, top) in enumerate(zip(sums.dd, sums.bb, sums.top, strict=True))
-        )
+        nan_a=sums.counts.nan_a,
+        nan_b=sums.counts.nan_b,
+        inf_a=sums.counts.inf_a,
+        inf_b=sums.counts.inf_b,
+        mismatched=sums.counts.mismatched,
+        zeros_a=sums.counts.zeros_a,
+        zeros_b=sums.counts.zeros_b,
+        heads=tuple(map(HeadDiff, range(sums.dd.size), ratios(sums.dd, sums.bb), sums.top.tolist()))
         if broken_down
         else (),
     )
 
 
-def _cosine(left: Flat, right: Flat, aa: float, bb: float, dd: float) -> float:
+def _cosine(sums: Sums, norms: float) -> float:
     """Cosine of the angle between both, over pairs of finite values; NaN when one of them vanishes."""
-    norms = float(np.sqrt(aa) * np.sqrt(bb))
     if norms == 0.0:
         return float("nan")
-    if dd == 0.0:
-        return 1.0
-    if max(aa, bb) <= APART * min(aa, bb):
-        ab = (aa + bb - dd) / 2.0
-    else:
-        ab, room = 0.0, np.empty((2, BLOCK))
-        for lo, hi in spans(left.size):
-            x, y = (side.decoded(lo, hi, row).astype(np.float64) for side, row in zip((left, right), room, strict=True))
-            fine = np.isfinite(x) & np.isfinite(y)
-            ab += float(np.dot(np.where(fine, x, 0.0), np.where(fine, y, 0.0)))
-    return min(1.0, max(-1.0, ab / norms))
+    return min(1.0, max(-1.0, sums.ab / norms)) if sums.dd.any() else 1.0

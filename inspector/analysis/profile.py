@@ -23,7 +23,7 @@ from inspector.analysis.arrays import (
     through,
 )
 from inspector.analysis.layout import common_window
-from inspector.analysis.moments import moments, ratio
+from inspector.analysis.moments import moments, ratios
 from inspector.analysis.shift import Shift, best_shift
 
 LOW_DTYPES = ("bfloat16", "float16")
@@ -238,4 +238,4 @@ def _columns(a: Floats, b: Floats) -> tuple[float, ...]:
     """Relative error of each column on its own."""
     d2 = ((a.astype(np.float64) - b) ** 2).sum(axis=0)
     b2 = (b.astype(np.float64) ** 2).sum(axis=0)
-    return tuple(ratio(float(d), float(e)) for d, e in zip(d2, b2, strict=True))
+    return ratios(d2, b2)
