@@ -151,6 +151,7 @@ def open_live(
     progress: Progress | None = None,
 ) -> Debugger:
     """A debugger over a model, recording into ``record`` when it is given. Raises UserError, SessionError."""
+    from inspector.analysis.kernel import measure
     from inspector.commands.debugger import Debugger
     from sessions.store import Store
     from sessions.timeline import Timeline
@@ -164,6 +165,7 @@ def open_live(
     timeline.meta.update(meta)
     timeline.remarks.extend(warnings_of(engine))
     timeline.oracle = default_oracle()
+    measure(wide=False)  # oracles compare in every round: compiled while people wait for the model anyway
     return Debugger(timeline, name=Source("model", path).name)
 
 
