@@ -1,4 +1,4 @@
-"""The compiled loop against the same loop in plain Python and against numpy; where it is kept."""
+"""The compiled loop against numpy; where it is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays_of
 from engine.events import TensorData
 from inspector.analysis.diff import diff_tensors
 from inspector.analysis.kernel import CHUNK
-from inspector.analysis.tolerance import Tolerance
+from inspector.analysis.tolerance import LOOSE, Tolerance
 
 SAME = (
     "from inspector.analysis.diff import diff_tensors as d; import numpy as n; print(d(n.ones(9), n.zeros(9)).max_abs)"
@@ -47,6 +47,11 @@ def test_any_values_are_counted_as_numpy_counts_them(
         d = np.minimum(np.abs(x - y)[fine], np.finfo(np.float64).max)
         alike = np.isnan(x) & np.isnan(y) | (np.isinf(x) & np.isinf(y) & (x == y))
         outside = d > tolerance.atol + tolerance.rtol * np.abs(y[fine])
+        needs = np.where(d > tolerance.atol, (d - tolerance.atol) / np.abs(y[fine]), 0.0)
+        need = max(needs, default=0.0) if not diff.mismatched else np.inf
+    assert diff.passing.rtol == pytest.approx(need if need <= LOOSE else np.inf, rel=1e-12)
+    assert diff.percentile_count == (d < np.finfo(np.float64).max).sum() or a.dtype == np.float64
+    assert diff.equal == (a.tobytes() == b.tobytes())
     assert (diff.nan_a, diff.nan_b) == (np.isnan(x).sum(), np.isnan(y).sum())
     assert (diff.inf_a, diff.inf_b) == (np.isinf(x).sum(), np.isinf(y).sum())
     assert (diff.zeros_a, diff.zeros_b) == ((x == 0).sum(), (y == 0).sum())
@@ -89,17 +94,43 @@ def compared(**variables: str) -> str:
     return done.stdout
 
 
+def kept(folder: Path) -> dict[str, int]:
+    """The files of compiled code and when each was written."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.rglob("*.nb?")}
+
+
 def test_the_loop_is_kept_for_the_next_time(tmp_path: Path) -> None:
     assert compared(NUMBA_CACHE_DIR=str(tmp_path)) == "1.0\n"
-    kept = sorted(path.name for path in tmp_path.rglob("*.nb?"))
-    assert len(kept) == 2
+    first = kept(tmp_path)
+    assert len(first) == 2
     assert compared(NUMBA_CACHE_DIR=str(tmp_path)) == "1.0\n"
-    assert sorted(path.name for path in tmp_path.rglob("*.nb?")) == kept
+    assert kept(tmp_path) == first
 
 
-def test_without_a_folder_to_keep_it_in_it_is_compiled_again() -> None:
+def test_without_a_folder_to_keep_it_in_it_is_compiled_again(tmp_path: Path) -> None:
     # the only place left to it is a zip archive, which this is not
-    assert compared(NUMBA_CACHE_LOCATOR_CLASSES="ZipCacheLocator") == "1.0\n"
+    places = {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_CACHE_LOCATOR_CLASSES": "ZipCacheLocator"}
+    assert compared(**places) == "1.0\n"
+    assert kept(tmp_path) == {}
+
+
+def bits(*values: int) -> np.ndarray:
+    """float32 values by their bits."""
+    return np.array(values, np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (bits(0x80000000, 1), bits(0, 1)),
+        (bits(0x7FA00000, 1), bits(0x7FE00000, 1)),  # NaN that signals and the quiet one of the same payload
+        (bits(0x7FC00001), bits(0x7FC00002)),
+        (np.array([2**53 + 1]), np.array([2**53])),
+    ],
+)
+def test_equal_means_every_bit_also_where_values_are_the_same(a: np.ndarray, b: np.ndarray) -> None:
+    assert not diff_tensors(a, b).equal
+    assert diff_tensors(a, a.copy()).equal
 
 
 def test_commands_that_compare_nothing_do_not_wait_for_the_compiler() -> None:

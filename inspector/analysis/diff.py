@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from inspector.analysis.arrays import Flat, Tensor, coordinate, same_shape
 from inspector.analysis.diff_pass import SAMPLES, Sums, fold
@@ -153,6 +154,14 @@ def _result(sums: Sums, left: Flat, right: Flat, passing: Passing, broken_down: 
         if broken_down
         else (),
     )
+
+
+def _percentiles(samples: NDArray[np.float64]) -> tuple[float, ...]:
+    """At :data:`PERCENTS`; zeros of nothing."""
+    if not samples.size:
+        return (0.0,) * len(PERCENTS)
+    with np.errstate(all="ignore"):  # between two values that are a float64 apart
+        return tuple(np.percentile(samples, PERCENTS).tolist())
 
 
 def _cosine(sums: Sums, norms: float) -> float:

@@ -68,7 +68,7 @@ def blocks(size: int, heads: int, most: int) -> Iterator[Block]:
     if size == 0:
         return
     width = size // heads
-    if width <= most // 2:
+    if width <= most:
         step = most // width
         for head in range(0, heads, step):
             count = min(step, heads - head)
@@ -88,11 +88,11 @@ def fold(left: Flat, right: Flat, parts: int, tolerance: Tolerance, sampled: boo
     # what needs no decoding is read where it lies
     plain = left.values.dtype == right.values.dtype == kind
     room: Floats = np.empty((2, 0 if plain else min(left.size, BLOCK)), kind)
-    heads, totals, counts = np.zeros((4, parts)), np.zeros(4), np.zeros(10, np.int64)
+    heads, totals, counts = np.zeros((4, parts)), np.zeros(4), np.zeros(len(Counts._fields), np.int64)
     # An odd stride meets every column of a matrix with power-of-two rows.
     stride = 1 if left.size <= SAMPLES else (left.size // SAMPLES + 1) | 1
     samples, taken, at = np.empty(-(-left.size // stride) if sampled else 0), 0, -1
-    for block in blocks(left.size, parts, 2 * left.size if plain else BLOCK):
+    for block in blocks(left.size, parts, left.size if plain else BLOCK):
         x, y = left.decoded(block.lo, block.hi, room[0]), right.decoded(block.lo, block.hi, room[1])
         here = heads[:, block.head : block.head + block.count]
         found = kernel(x, y, x.size // block.count, tolerance.atol, tolerance.rtol, here, totals, counts)
